@@ -1,0 +1,59 @@
+//===- compiler/Compilation.h - One walk from a spec to a plan
+//--------------===//
+//
+// Holds what the passes hand on. A pass (passes/Passes.def) says which of these
+// artifacts it needs and which it makes.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_COMPILER_COMPILATION_H
+#define SLUICE_COMPILER_COMPILATION_H
+
+#include "compiler/model/Layer.h"
+#include "compiler/model/Network.h"
+#include "compiler/partition/Partition.h"
+#include "compiler/schedules/Schedules.h"
+#include "compiler/simulate/Simulate.h"
+#include "compiler/spec/Spec.h"
+#include "ir/Diagnostics.h"
+#include "ir/Graph.h"
+#include "ir/Plan.h"
+#include "ir/Schedule.h"
+
+#include <optional>
+#include <vector>
+
+namespace sluice {
+
+/// Warmup counts as the rule is given them, and who chose them.
+struct WarmupCounts {
+  std::vector<uint32_t> perRank; ///< empty: the schedule has no such rule
+};
+
+struct Compilation {
+  explicit Compilation(Diagnostics &sink) : diagnostics(sink) {}
+
+  Diagnostics &diagnostics;
+  std::optional<Spec> spec;
+  std::optional<Model> model;
+  std::optional<StageGraph> stages;
+  std::optional<Graph> graph;
+  std::optional<WarmupCounts> warmup;
+  std::optional<Schedule> schedule;
+  std::optional<ScheduleTiming> timing;
+  std::optional<Plan> plan;
+
+  /// The links of the spec's cluster, else of the plan's channels, else free.
+  Network network() const;
+};
+
+/// Stage s -> rank, for the placement of `info`.
+std::vector<Id> placeStages(PlacementKind kind, uint32_t stages,
+                            uint32_t ranks);
+
+/// Makes graph, schedule and timing of a plan that was read, so that it can be
+/// reported on like a compiled one. The plan must have passed verification.
+void raisePlan(Compilation &compilation);
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_COMPILATION_H

@@ -1,0 +1,155 @@
+#include "compiler/MemoryAdvice.h"
+
+#include "compiler/passes/PassManager.h"
+#include "compiler/simulate/Report.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+static std::string exactly(Bytes bytes) {
+  if (bytes < 1024)
+    return std::to_string(bytes) + " bytes";
+  return formatBytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
+}
+
+/// The rank that needs most, and what is compared with the limit.
+static std::pair<Id, Bytes> largestRank(const Plan &plan) {
+  Id largest = 0;
+  for (Id rank = 1; rank < plan.ranks.size(); ++rank)
+    if (plan.ranks[rank].arenaBytes > plan.ranks[largest].arenaBytes)
+      largest = rank;
+  return {largest, plan.ranks[largest].arenaBytes + plan.memoryAllowance};
+}
+
+/// Bytes of the largest rank if `spec` is compiled; none if it cannot be.
+static std::optional<Bytes> bytesNeeded(const Spec &spec) {
+  Diagnostics ignored;
+  Compilation trial(ignored);
+  trial.spec = spec;
+  Pipeline pipeline = fullPipeline();
+  pipeline.pop_back(); // verify-plan
+  if (!runPipeline(pipeline, trial))
+    return std::nullopt;
+  return largestRank(*trial.plan).second;
+}
+
+namespace {
+/// Tries changes of a spec and notes those that fit.
+class Advice {
+public:
+  Advice(const Spec &original, Bytes memoryLimit, Diagnostic &sink)
+      : spec(original), limit(memoryLimit), diagnostic(sink) {}
+
+  void tryChange(const std::string &what,
+                 llvm::function_ref<void(PipelineSpec &)> change) {
+    Spec changed = spec;
+    change(changed.pipeline);
+    std::optional<Bytes> needed = bytesNeeded(changed);
+    if (needed && *needed <= limit)
+      diagnostic.note("would fit: " + what + " (" + formatBytes(*needed) +
+                      " on the largest rank)");
+  }
+  void trySchedules();
+  void trySmaller(const std::string &key,
+                  Located<uint32_t> PipelineSpec::*field);
+  void tryMoreRanks();
+
+private:
+  const Spec &spec;
+  Bytes limit;
+  Diagnostic &diagnostic;
+};
+} // namespace
+
+void Advice::trySchedules() {
+  for (const ScheduleInfo &info : allSchedules())
+    if (info.text != spec.pipeline.schedule.value)
+      tryChange("pipeline.schedule: " + std::string(info.text) +
+                    " instead of " + spec.pipeline.schedule.value,
+                [&](PipelineSpec &pipeline) {
+                  pipeline.schedule.value = std::string(info.text);
+                });
+}
+
+void Advice::trySmaller(const std::string &key,
+                        Located<uint32_t> PipelineSpec::*field) {
+  uint32_t now = (spec.pipeline.*field).value;
+  if (now > 1)
+    tryChange(
+        key + ": " + std::to_string(now / 2) + " instead of " +
+            std::to_string(now) + " (a smaller batch)",
+        [&](PipelineSpec &pipeline) { (pipeline.*field).value = now / 2; });
+}
+
+void Advice::tryMoreRanks() {
+  uint32_t now = spec.pipeline.ranks.value;
+  tryChange("pipeline.ranks: " + std::to_string(now * 2) + " instead of " +
+                std::to_string(now),
+            [&](PipelineSpec &pipeline) { pipeline.ranks.value = now * 2; });
+}
+
+/// The place of what sets the limit.
+static SourceLocation limitLocation(const Spec &spec) {
+  if (spec.pipeline.memoryLimit.given)
+    return spec.pipeline.memoryLimit.where;
+  return spec.cluster.device ? spec.cluster.device->memory.where
+                             : spec.pipeline.where;
+}
+
+static void noteContributors(Diagnostic &diagnostic, const MemoryPeak &peak) {
+  for (const MemoryContributor &part : peak.contributors) {
+    if (part.bytes == 0)
+      continue;
+    std::string text = exactly(part.bytes) + " " +
+                       std::string(info(part.kind).text);
+    if (part.stage != kNone)
+      text += " of stage " + std::to_string(part.stage);
+    if (part.buffers > 1)
+      text += ", " + std::to_string(part.buffers) + " buffers";
+    diagnostic.note(std::move(text));
+  }
+}
+
+void reportOverLimit(Compilation &compilation) {
+  const Spec &spec = *compilation.spec;
+  const Plan &plan = *compilation.plan;
+  auto [rank, needed] = largestRank(plan);
+  size_t others = std::count_if(
+      plan.ranks.begin(), plan.ranks.end(), [&](const RankPlan &list) {
+        return list.arenaBytes + plan.memoryAllowance > plan.memoryLimit;
+      });
+  MemoryPeak peak = findMemoryPeak(plan.ranks[rank]);
+  std::string message = "rank " + std::to_string(rank) + " needs " +
+                        exactly(needed) + ", " +
+                        std::to_string(needed - plan.memoryLimit) +
+                        " bytes over the limit of " + exactly(plan.memoryLimit);
+  if (others > 1)
+    message += "; " + std::to_string(others) + " ranks are over it";
+  Diagnostic &diagnostic =
+      compilation.diagnostics.error(limitLocation(spec), std::move(message));
+  if (peak.position != kNone) {
+    const PlanOp &op = plan.ranks[rank].ops[peak.position];
+    diagnostic.note("the peak is at " + opName(op.op, op.stage, op.microbatch) +
+                        " with " + exactly(peak.bytes) + " in use, most of it:",
+                    plan.stages[op.stage].location);
+  }
+  noteContributors(diagnostic, peak);
+  if (plan.memoryAllowance)
+    diagnostic.note(exactly(plan.memoryAllowance) +
+                    " allowed for the device's context");
+
+  Advice advice(spec, plan.memoryLimit, diagnostic);
+  advice.trySchedules();
+  if (spec.model.transformer)
+    advice.trySmaller("pipeline.microbatch_size",
+                      &PipelineSpec::microbatchSize);
+  advice.trySmaller("pipeline.microbatches", &PipelineSpec::microbatches);
+  advice.tryMoreRanks();
+  diagnostic.note("would fit: pipeline.memory_limit: " +
+                  std::to_string(needed));
+}
+
+} // namespace sluice

@@ -1,0 +1,60 @@
+//===- compiler/emit/Emit.h - Everything that Sluice writes but plans
+//-------===//
+//
+// Each function writes one format to a stream; none fails, none depends on
+// anything but its arguments.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_COMPILER_EMIT_EMIT_H
+#define SLUICE_COMPILER_EMIT_EMIT_H
+
+#include "compiler/simulate/Report.h"
+#include "ir/Graph.h"
+#include "ir/Schedule.h"
+#include "ir/Timeline.h"
+
+#include "llvm/Support/raw_ostream.h"
+
+namespace sluice {
+
+/// `rank 0: 0F0 0F1 …`, a line a rank: the order of compute.
+void emitOps(const Graph &graph, const Schedule &schedule,
+             llvm::raw_ostream &out);
+
+/// PyTorch's schedule CSV, `compute_only`: a row a rank, a cell an operation,
+/// no header, lines end in LF. Recomputes are left out: in PyTorch they happen
+/// inside of a stage's backward.
+void emitTorchCsv(const Graph &graph, const Schedule &schedule,
+                  llvm::raw_ostream &out);
+
+/// Chrome's trace format, as Perfetto reads it: pid = rank, tid = stream. One
+/// abstract unit of time is shown as a microsecond.
+void emitChromeTrace(const Timeline &timeline, llvm::raw_ostream &out);
+
+struct PictureOptions {
+  /// The time that fills the width; 0: the timeline's own makespan. Two
+  /// pictures with the same one have the same scale.
+  Ticks scale = 0;
+};
+
+/// A picture of `timeline`, one row a rank. The scale depends on nothing but
+/// the time that fills the width, so pictures of equal makespan can be laid
+/// side by side. Cells too narrow for it have no number; more cells than pixels
+/// are drawn as the share that each operation has of its place, so the size is
+/// bounded whatever the number of operations.
+void emitSvg(const Timeline &timeline, llvm::raw_ostream &out,
+             const PictureOptions &options = {});
+
+/// One self-contained page: the picture and the report.
+void emitHtml(const Timeline &timeline, const Report &report,
+              llvm::raw_ostream &out, const PictureOptions &options = {});
+
+/// `report --json` (design, section 6). Times are in `time_unit`, exact.
+void emitReportJson(const Report &report, llvm::raw_ostream &out);
+
+/// The same for people.
+void emitReportText(const Report &report, llvm::raw_ostream &out);
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_EMIT_EMIT_H

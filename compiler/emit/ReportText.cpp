@@ -1,0 +1,300 @@
+#include "compiler/emit/Emit.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/FormatVariadic.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace sluice {
+namespace {
+
+/// Rows of cells, the first a heading, each column as wide as its widest cell
+/// and all to the right.
+class Table {
+public:
+  explicit Table(std::vector<std::string> heading) {
+    rows.push_back(std::move(heading));
+  }
+  void add(std::vector<std::string> row) { rows.push_back(std::move(row)); }
+  void print(llvm::raw_ostream &out) const;
+
+private:
+  std::vector<std::vector<std::string>> rows;
+};
+
+void Table::print(llvm::raw_ostream &out) const {
+  std::vector<size_t> widths(rows.front().size());
+  for (const std::vector<std::string> &row : rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
+  for (const std::vector<std::string> &row : rows) {
+    for (size_t i = 0; i < row.size(); ++i)
+      out.indent(widths[i] - row[i].size() + (i == 0 ? 2 : 3)) << row[i];
+    out << '\n';
+  }
+}
+
+std::string counted(uint64_t count, const char *one, const char *many) {
+  return std::to_string(count) + " " + (count == 1 ? one : many);
+}
+
+/// "0", "0, 4", "0-3".
+std::string ranges(const std::vector<Id> &numbers) {
+  std::string text;
+  for (size_t i = 0; i < numbers.size();) {
+    size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1)
+      ++last;
+    text += (text.empty() ? "" : ", ") + std::to_string(numbers[i]);
+    if (last != i)
+      text += "-" + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
+std::string percent(double part, double whole) {
+  return llvm::formatv("{0:F1} %", whole > 0 ? 100 * part / whole : 0.0);
+}
+
+std::string shortNumber(double value) {
+  std::string text = llvm::formatv("{0:F2}", value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.')
+    text.pop_back();
+  return text;
+}
+
+/// For people: 6.74 B, 1.21 M.
+std::string parameters(uint64_t count) {
+  double value = static_cast<double>(count);
+  if (count >= 1'000'000'000)
+    return llvm::formatv("{0:F2} B parameters", value / 1e9);
+  if (count >= 1'000'000)
+    return llvm::formatv("{0:F2} M parameters", value / 1e6);
+  return counted(count, "parameter", "parameters");
+}
+
+class TextReport {
+public:
+  TextReport(const Report &report, llvm::raw_ostream &out)
+      : report(report), out(out) {}
+
+  void write();
+
+private:
+  std::string time(Ticks ticks) const {
+    return formatTime(ticks, report.timeUnit);
+  }
+  llvm::raw_ostream &line(const char *name);
+  void head();
+  void totals();
+  void ranks();
+  void memory();
+  void largest();
+  std::string limit() const;
+  void slowest();
+  void balance();
+  void path();
+  std::string stepName(const PathStep &step) const {
+    return opName(step.op, step.stage, step.microbatch);
+  }
+
+  const Report &report;
+  llvm::raw_ostream &out;
+};
+
+llvm::raw_ostream &TextReport::line(const char *name) {
+  return out << llvm::left_justify(name, 16);
+}
+
+void TextReport::head() {
+  out << escaped(report.model) << ": "
+      << counted(report.layers, "layer", "layers");
+  if (report.parameters != 0)
+    out << ", " << parameters(report.parameters);
+  if (report.activeParameters != report.parameters)
+    out << " (" << parameters(report.activeParameters) << " active)";
+  out << "\n"
+      << escaped(report.schedule) << " on "
+      << counted(report.ranks, "rank", "ranks") << ", "
+      << counted(report.stages, "stage", "stages") << ", "
+      << counted(report.microbatches, "microbatch", "microbatches") << "\n\n";
+}
+
+void TextReport::totals() {
+  bool makespan = report.objective == Objective::Makespan;
+  const char *mark = "   <- objective";
+  line("makespan") << time(report.makespan) << (makespan ? mark : "") << '\n';
+  line("  of the plan");
+  if (report.planMakespan)
+    out << time(*report.planMakespan)
+        << "   with its own streams and order of messages\n";
+  else
+    out << "-\n";
+  line("span") << time(report.span) << (makespan ? "" : mark) << '\n';
+  line("lower bound") << time(report.lowerBound) << "   no order has a shorter "
+                      << objectiveName(report.objective) << '\n';
+  line("bubble") << percent(report.bubbleFraction, 1) << "   of "
+                 << counted(report.ranks, "rank", "ranks") << " x makespan\n\n";
+}
+
+void TextReport::ranks() {
+  Table table({"rank", "stages", "layers", "warmup", "F before B", "in flight",
+               "activations", "busy", "idle", "idle %"});
+  for (Id number = 0; number < report.perRank.size(); ++number) {
+    const RankReport &rank = report.perRank[number];
+    table.add({std::to_string(number), ranges(rank.stages),
+               std::to_string(rank.layers),
+               rank.warmup ? std::to_string(*rank.warmup) : "-",
+               std::to_string(rank.forwardsBeforeBackward),
+               std::to_string(rank.peakInFlight),
+               shortNumber(rank.peakActivation), time(rank.busy),
+               time(rank.idle),
+               percent(static_cast<double>(rank.idle),
+                       static_cast<double>(report.makespan))});
+  }
+  table.print(out);
+  out << "  (in flight: most stage-microbatches at once; activations: the same "
+         "in microbatches of the whole rank)\n\n";
+}
+
+std::string TextReport::limit() const {
+  if (report.memoryLimit == 0)
+    return "";
+  std::string text =
+      " (limit " + formatBytes(report.memoryLimit) + " for the arena";
+  if (report.memoryAllowance != 0)
+    text += " and " + formatBytes(report.memoryAllowance) +
+            " of the device's context";
+  return text + ")";
+}
+
+void TextReport::memory() {
+  auto hasBytes = [](const RankReport &rank) { return rank.memory.bytes != 0; };
+  if (!llvm::any_of(report.perRank, hasBytes)) {
+    line("memory") << "no sizes are given\n\n";
+    return;
+  }
+  std::vector<std::string> heading{"rank"};
+  for (unsigned i = 0; i < kHeadingCount; ++i)
+    heading.emplace_back(headingName(i));
+  heading.insert(heading.end(), {"peak", "at", "arena"});
+  Table table(heading);
+  for (Id number = 0; number < report.perRank.size(); ++number) {
+    const RankReport &rank = report.perRank[number];
+    std::vector<std::string> row{std::to_string(number)};
+    for (Bytes bytes : rank.memory.byHeading)
+      row.push_back(formatBytes(bytes));
+    row.insert(row.end(),
+               {formatBytes(rank.memory.bytes),
+                rank.peakOperation.empty() ? "-" : rank.peakOperation,
+                formatBytes(rank.arenaBytes)});
+    table.add(row);
+  }
+  out << "memory at each rank's peak" << limit() << '\n';
+  table.print(out);
+  largest();
+}
+
+/// What fills the rank that needs most.
+void TextReport::largest() {
+  Id most = 0;
+  for (Id number = 1; number < report.perRank.size(); ++number)
+    if (report.perRank[number].memory.bytes > report.perRank[most].memory.bytes)
+      most = number;
+  out << "  largest on rank " << most << ", which needs most:\n";
+  for (const MemoryContributor &from :
+       report.perRank[most].memory.contributors) {
+    out << llvm::right_justify(formatBytes(from.bytes), 14) << "   "
+        << info(from.kind).text;
+    if (from.stage != kNone)
+      out << " of stage " << from.stage;
+    if (from.buffers > 1)
+      out << ", " << from.buffers << " buffers";
+    out << '\n';
+  }
+  out << '\n';
+}
+
+void TextReport::slowest() {
+  if (report.slowestStage == kNone || report.makespan == 0)
+    return;
+  line("slowest stage") << report.slowestStage << " (rank "
+                        << report.slowestStageRank;
+  if (report.slowestStageLayers != 0)
+    out << ", layers " << report.slowestStageFirstLayer << "-"
+        << report.slowestStageFirstLayer + report.slowestStageLayers - 1;
+  out << "): " << time(report.slowestStageTime) << " a microbatch\n";
+  balance();
+}
+
+void TextReport::balance() {
+  const RankReport &busiest = report.perRank[report.busiestRank];
+  uint32_t microbatches = std::max(1u, report.microbatches);
+  line("what bounds it") << "rank " << report.busiestRank << " computes "
+                         << time(busiest.busy) << " of the makespan's "
+                         << time(report.makespan) << " ("
+                         << percent(static_cast<double>(busiest.busy),
+                                    static_cast<double>(report.makespan))
+                         << "): at best one microbatch every "
+                         << time(busiest.busy / microbatches)
+                         << ", however many there are\n";
+  line("balance");
+  if (busiest.busy == report.meanBusy)
+    out << "all ranks compute the same\n";
+  else
+    out << "the mean rank computes " << time(report.meanBusy) << ": even ranks "
+        << "would give one microbatch every "
+        << time(report.meanBusy / microbatches) << '\n';
+}
+
+void TextReport::path() {
+  constexpr size_t kShown = 6; // at either end
+  const std::vector<PathStep> &steps = report.criticalPath;
+  Ticks computing = 0;
+  for (const PathStep &step : steps)
+    computing += step.end - step.start;
+  line("critical path");
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (steps.size() > 2 * kShown + 1 && i == kShown) {
+      i = steps.size() - kShown;
+      out << "... ";
+    }
+    out << stepName(steps[i]) << ' ';
+  }
+  out << "(" << counted(steps.size(), "operation", "operations") << ", "
+      << time(computing) << " of computing";
+  if (computing != report.makespan)
+    out << ", " << time(report.makespan - computing) << " of messages";
+  out << ")\n";
+  line("weight grads")
+      << (report.weightsInOrder
+              ? "in microbatch order on every stage: same sums in every such "
+                "schedule\n"
+              : "not in microbatch order: sums differ in rounding from those "
+                "of one rank\n");
+}
+
+void TextReport::write() {
+  head();
+  totals();
+  ranks();
+  if (report.hasMemory)
+    memory();
+  slowest();
+  path();
+  for (const std::string &warning : report.warnings)
+    out << "warning: " << escaped(warning) << '\n';
+}
+
+} // namespace
+
+void emitReportText(const Report &report, llvm::raw_ostream &out) {
+  TextReport(report, out).write();
+}
+
+} // namespace sluice

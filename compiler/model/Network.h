@@ -1,0 +1,46 @@
+//===- compiler/model/Network.h - What a message between two ranks costs
+//----===//
+#ifndef SLUICE_COMPILER_MODEL_NETWORK_H
+#define SLUICE_COMPILER_MODEL_NETWORK_H
+
+#include "ir/Plan.h"
+#include "ir/Units.h"
+
+#include <map>
+#include <span>
+#include <utility>
+
+namespace sluice {
+
+/// Cost of a link: a message arrives latency + bytes / bandwidth after it
+/// starts; the link is occupied for bytes / bandwidth only.
+struct Link {
+  Ticks latency = 0;
+  Bytes bandwidth = 0; ///< bytes per second (per unit of time); 0: size is free
+
+  /// Time for which a message of `bytes` occupies the link, rounded up.
+  Ticks occupancy(Bytes bytes, TimeUnit unit) const;
+};
+
+/// The links between ranks: either by the cluster of a spec, or as a plan's
+/// channels say.
+class Network {
+public:
+  Network() = default;
+  /// Ranks r and s share a node if r / nodeRanks == s / nodeRanks; nodeRanks 0:
+  /// all on one node.
+  Network(Link within, Link across, uint32_t nodeRanks)
+      : sameNode(within), betweenNodes(across), ranksPerNode(nodeRanks) {}
+  explicit Network(std::span<const Channel> channels);
+
+  Link between(Id from, Id to) const;
+
+private:
+  Link sameNode, betweenNodes;
+  uint32_t ranksPerNode = 0;
+  std::map<std::pair<Id, Id>, Link> explicitLinks;
+};
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_MODEL_NETWORK_H

@@ -1,0 +1,214 @@
+//===- AssignBuffers.cpp - Buffers share the arena
+//--------------------------===//
+//
+// Needs a plan. Promises the same operations in the same order on an arena in
+// which a buffer takes over the bytes of one of the same size that has ended;
+// the event that orders the two is added where streams and events do not imply
+// it already. Every wait goes forward in the list, so the plan stays free of
+// deadlock.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/passes/BufferLayout.h"
+#include "compiler/passes/PassManager.h"
+
+#include "llvm/ADT/DenseMap.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+void placeApart(RankPlan &rank) {
+  rank.arenaBytes = 0;
+  for (Buffer &buffer : rank.buffers) {
+    buffer.offset = rank.arenaBytes;
+    rank.arenaBytes += alignedSize(buffer.bytes);
+  }
+}
+
+namespace {
+/// For each buffer that may share bytes, the operations that touch it, in order
+/// of the list; flat.
+class Accesses {
+public:
+  explicit Accesses(const RankPlan &rank);
+  bool shared(Id buffer) const { return shares[buffer]; }
+  llvm::ArrayRef<uint32_t> of(Id buffer) const {
+    return llvm::ArrayRef(ops).slice(first[buffer],
+                                     first[buffer + 1] - first[buffer]);
+  }
+  bool begins(Id buffer, uint32_t op) const { return ops[first[buffer]] == op; }
+  bool ends(Id buffer, uint32_t op) const {
+    return ops[first[buffer + 1] - 1] == op;
+  }
+
+private:
+  std::vector<uint8_t> shares;
+  std::vector<uint32_t> first, ops;
+};
+
+Accesses::Accesses(const RankPlan &rank)
+    : shares(rank.buffers.size()), first(rank.buffers.size() + 1, 0) {
+  for (size_t i = 0; i < rank.buffers.size(); ++i)
+    shares[i] =
+        !info(rank.buffers[i].kind).persistent && rank.buffers[i].bytes != 0;
+  for (Operand use : rank.operands)
+    first[use.buffer + 1] += shares[use.buffer];
+  for (size_t i = 1; i < first.size(); ++i)
+    first[i] += first[i - 1];
+  ops.resize(first.back());
+  std::vector<uint32_t> next(first.begin(), first.end() - 1);
+  for (uint32_t op = 0; op < rank.ops.size(); ++op)
+    for (Operand use : rank.operandsOf(op))
+      if (shares[use.buffer])
+        ops[next[use.buffer]++] = op;
+}
+
+/// What is certain to have ended before an operation starts: for each stream,
+/// one past the last such operation of it.
+class Clocks {
+public:
+  Clocks(const RankPlan &rank)
+      : streams(rank.streams.size()), clocks(rank.ops.size() * streams),
+        lastOfStream(streams, kNone) {}
+
+  /// Begins `op`: it follows its predecessor on the stream.
+  void begin(uint32_t op, uint8_t stream) {
+    if (lastOfStream[stream] != kNone)
+      join(op, lastOfStream[stream], stream);
+    lastOfStream[stream] = op;
+  }
+  /// Lets `op` also follow the end of `earlier`, an operation of `stream`.
+  void join(uint32_t op, uint32_t earlier, uint8_t stream) {
+    uint32_t *mine = &clocks[op * streams];
+    const uint32_t *other = &clocks[earlier * streams];
+    for (size_t i = 0; i < streams; ++i)
+      mine[i] = std::max(mine[i], other[i]);
+    mine[stream] = std::max(mine[stream], earlier + 1);
+  }
+  bool follows(uint32_t op, uint32_t earlier, uint8_t stream) const {
+    return clocks[op * streams + stream] > earlier;
+  }
+
+private:
+  size_t streams;
+  std::vector<uint32_t> clocks;
+  std::vector<uint32_t> lastOfStream;
+};
+
+/// Places of one size, taken over in the order in which they became free, so
+/// that a new buffer waits for the one that ended longest ago.
+struct SizeClass {
+  std::vector<Id> free; ///< buffers that ended, the oldest first from `head`
+  size_t head = 0;
+};
+
+class Sharing {
+public:
+  explicit Sharing(RankPlan &plan)
+      : rank(plan), accesses(plan), clocks(plan), placed(plan.buffers.size()),
+        ended(plan.buffers.size()) {
+    oldWaits.swap(rank.waits);
+    rank.waits.reserve(oldWaits.size());
+  }
+  void run();
+
+private:
+  llvm::ArrayRef<uint32_t> oldWaitsOf(uint32_t op) const {
+    uint32_t begin = rank.ops[op].firstWait; // not rewritten yet, nor the next
+    uint32_t end =
+        op + 1 < rank.ops.size() ? rank.ops[op + 1].firstWait : oldWaits.size();
+    return llvm::ArrayRef(oldWaits).slice(begin, end - begin);
+  }
+  void wait(uint32_t op, uint32_t earlier);
+  void place(uint32_t op, Id buffer);
+  SizeClass &classOf(Bytes size);
+
+  RankPlan &rank;
+  Accesses accesses;
+  Clocks clocks;
+  /// Marks `buffer` in `marks`; false if it was marked before (an operation
+  /// may name a buffer more than once).
+  static bool mark(std::vector<bool> &marks, Id buffer) {
+    bool first = !marks[buffer];
+    marks[buffer] = true;
+    return first;
+  }
+
+  std::vector<uint32_t> oldWaits;
+  std::vector<bool> placed, ended;
+  llvm::DenseMap<Bytes, uint32_t> classNumber;
+  std::vector<SizeClass> classes;
+};
+} // namespace
+
+void Sharing::wait(uint32_t op, uint32_t earlier) {
+  uint8_t stream = rank.ops[earlier].stream;
+  if (clocks.follows(op, earlier, stream))
+    return;
+  rank.waits.push_back(earlier);
+  clocks.join(op, earlier, stream);
+}
+
+SizeClass &Sharing::classOf(Bytes size) {
+  auto [found, added] =
+      classNumber.try_emplace(size, static_cast<uint32_t>(classes.size()));
+  if (added)
+    classes.emplace_back();
+  return classes[found->second];
+}
+
+/// Gives `buffer`, which `op` touches first, the bytes of one that has ended
+/// or new ones.
+void Sharing::place(uint32_t op, Id buffer) {
+  Buffer &mine = rank.buffers[buffer];
+  Bytes size = alignedSize(mine.bytes);
+  SizeClass &places = classOf(size);
+  if (places.head == places.free.size()) {
+    mine.offset = rank.arenaBytes;
+    rank.arenaBytes += size;
+    return;
+  }
+  Id before = places.free[places.head++];
+  mine.offset = rank.buffers[before].offset;
+  // The last access implies most others, so it is awaited first.
+  for (uint32_t earlier : llvm::reverse(accesses.of(before)))
+    wait(op, earlier);
+}
+
+void Sharing::run() {
+  rank.arenaBytes = 0;
+  for (Buffer &buffer : rank.buffers)
+    if (info(buffer.kind).persistent) {
+      buffer.offset = rank.arenaBytes;
+      rank.arenaBytes += alignedSize(buffer.bytes);
+    } else {
+      buffer.offset = 0;
+    }
+  for (uint32_t op = 0; op < rank.ops.size(); ++op) {
+    llvm::ArrayRef<uint32_t> needed = oldWaitsOf(op);
+    rank.ops[op].firstWait = static_cast<uint32_t>(rank.waits.size());
+    clocks.begin(op, rank.ops[op].stream);
+    for (uint32_t earlier : llvm::reverse(needed))
+      wait(op, earlier);
+    std::span<const Operand> operands = rank.operandsOf(op);
+    for (Operand use : operands)
+      if (accesses.shared(use.buffer) && accesses.begins(use.buffer, op) &&
+          mark(placed, use.buffer))
+        place(op, use.buffer);
+    for (Operand use : operands)
+      if (accesses.shared(use.buffer) && accesses.ends(use.buffer, op) &&
+          mark(ended, use.buffer))
+        classOf(alignedSize(rank.buffers[use.buffer].bytes))
+            .free.push_back(use.buffer);
+  }
+}
+
+void placeShared(RankPlan &rank) { Sharing(rank).run(); }
+
+bool passes::AssignBuffers(Compilation &c) {
+  for (RankPlan &rank : c.plan->ranks)
+    placeShared(rank);
+  return true;
+}
+
+} // namespace sluice

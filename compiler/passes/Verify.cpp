@@ -1,0 +1,52 @@
+//===- Verify.cpp - The pass `verify-plan`
+//----------------------------------===//
+//
+// Needs a plan. Fails if ir/verify objects: over the memory limit with what
+// would fit, anything else with its story.
+//
+//===----------------------------------------------------------------------===//
+#include "ir/verify/Verify.h"
+#include "compiler/MemoryAdvice.h"
+#include "compiler/passes/PassManager.h"
+#include "ir/PlanFile.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+namespace sluice {
+
+/// Where in the spec the operation of a finding comes from.
+static SourceLocation locationOf(const Plan &plan,
+                                 const verify::Finding &finding) {
+  if (!finding.place)
+    return {};
+  const RankPlan &rank = plan.ranks[finding.place->rank];
+  if (finding.place->index >= rank.ops.size())
+    return {};
+  return plan.stages[rank.ops[finding.place->index].stage].location;
+}
+
+bool passes::VerifyPlanGate(Compilation &c) {
+  for (Id rank = 0; rank < c.plan->ranks.size(); ++rank) {
+    Status status = checkStructure(*c.plan, rank);
+    if (!status.ok()) {
+      c.diagnostics.error({}, status.message());
+      return false;
+    }
+  }
+  verify::Result result = verify::verifyPlan(*c.plan);
+  bool overLimit = false;
+  for (const verify::Finding &finding : result.errors) {
+    if (finding.kind == verify::FindingKind::Memory && c.spec) {
+      overLimit = true;
+      continue;
+    }
+    c.diagnostics.error(locationOf(*c.plan, finding),
+                        std::string(verify::findingKindName(finding.kind)) +
+                            ": " + verify::describe(*c.plan, finding));
+  }
+  if (overLimit)
+    reportOverLimit(c);
+  return result.ok();
+}
+
+} // namespace sluice

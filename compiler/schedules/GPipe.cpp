@@ -1,0 +1,17 @@
+//===- GPipe.cpp - All forwards, then all backwards
+//--------------------------===//
+//
+// Huang et al., arXiv 1811.06965. Bubble (p-1)(F+B) with equal stages; every
+// rank holds all m microbatches in flight.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/schedules/Schedules.h"
+
+namespace sluice {
+
+RankProgram schedules::GPipe(const ScheduleProblem &problem, Id,
+                             uint32_t warmup) {
+  return pairedProgram(problem.microbatches, warmup);
+}
+
+} // namespace sluice

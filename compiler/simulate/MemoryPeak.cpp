@@ -1,0 +1,93 @@
+#include "compiler/simulate/Report.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+constexpr size_t kContributors = 5;
+
+/// First and last position of the list that uses a buffer.
+struct Life {
+  uint32_t first = kNone;
+  uint32_t last = 0;
+};
+
+std::vector<Life> livesOf(const RankPlan &rank) {
+  std::vector<Life> lives(rank.buffers.size());
+  for (uint32_t i = 0; i < rank.ops.size(); ++i)
+    for (Operand used : rank.operandsOf(i)) {
+      Life &life = lives[used.buffer];
+      life.first = std::min(life.first, i);
+      life.last = i;
+    }
+  return lives;
+}
+
+bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
+  if (info(buffer.kind).persistent)
+    return true;
+  return life.first <= position && position <= life.last;
+}
+
+/// The position at which most bytes are live, the first of several; kNone if
+/// nothing lives for a part of the run only.
+uint32_t peakPosition(const RankPlan &rank, const std::vector<Life> &lives) {
+  size_t count = rank.ops.size();
+  std::vector<Bytes> born(count), gone(count);
+  for (size_t i = 0; i < lives.size(); ++i) {
+    if (info(rank.buffers[i].kind).persistent || lives[i].first == kNone)
+      continue;
+    born[lives[i].first] += rank.buffers[i].bytes;
+    gone[lives[i].last] += rank.buffers[i].bytes;
+  }
+  Bytes live = 0, most = 0;
+  uint32_t position = kNone;
+  for (uint32_t i = 0; i < count; ++i) {
+    live += born[i];
+    if (live > most) {
+      most = live;
+      position = i;
+    }
+    live -= gone[i];
+  }
+  return position;
+}
+
+} // namespace
+
+MemoryPeak findMemoryPeak(const RankPlan &rank) {
+  std::vector<Life> lives = livesOf(rank);
+  MemoryPeak peak;
+  peak.position = peakPosition(rank, lives);
+  std::array<Bytes, kBufferKindCount> byKind{};
+  std::map<std::pair<BufferKind, Id>, MemoryContributor> groups;
+  for (size_t i = 0; i < lives.size(); ++i) {
+    const Buffer &buffer = rank.buffers[i];
+    if (!isLive(buffer, lives[i], peak.position))
+      continue;
+    peak.bytes += buffer.bytes;
+    byKind[static_cast<unsigned>(buffer.kind)] += buffer.bytes;
+    auto [entry, isNew] =
+        groups.try_emplace({buffer.kind, buffer.stage},
+                           MemoryContributor{buffer.kind, buffer.stage, 0, 0});
+    ++entry->second.buffers;
+    entry->second.bytes += buffer.bytes;
+  }
+  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+    peak.byHeading[headingOf(kind)] += byKind[kind];
+  for (const auto &[key, contributor] : groups)
+    if (contributor.bytes != 0)
+      peak.contributors.push_back(contributor);
+  std::stable_sort(peak.contributors.begin(), peak.contributors.end(),
+                   [](const MemoryContributor &a, const MemoryContributor &b) {
+                     return a.bytes > b.bytes;
+                   });
+  if (peak.contributors.size() > kContributors)
+    peak.contributors.resize(kContributors);
+  return peak;
+}
+
+} // namespace sluice

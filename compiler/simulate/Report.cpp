@@ -1,0 +1,301 @@
+#include "compiler/simulate/Report.h"
+
+#include "compiler/simulate/LowerBound.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace sluice {
+namespace {
+
+bool isBackward(Op op) {
+  Flight flight = info(op).flight;
+  return flight == Flight::ClosesInput || flight == Flight::ClosesWeight ||
+         flight == Flight::ClosesBoth;
+}
+
+/// A stage-microbatch on its way through a rank.
+struct Sample {
+  Id stage;
+  Id microbatch;
+  uint32_t openers = 0; ///< operations that open it and that close it
+  uint32_t closers = 0;
+  Bytes held = 0;
+  bool operator<(const Sample &other) const {
+    return std::pair(stage, microbatch) <
+           std::pair(other.stage, other.microbatch);
+  }
+};
+
+/// Walks the order of a rank and counts what is in flight.
+class FlightCount {
+public:
+  FlightCount(const Graph &graph, std::span<const Id> order,
+              const std::vector<Id> &stages)
+      : graph(graph), order(order) {
+    for (Id stage : stages)
+      wholeRank += graph.stages[stage].bytes.activation;
+    weighted = wholeRank != 0;
+    if (!weighted)
+      wholeRank = stages.size();
+  }
+
+  void walk(RankReport &report);
+
+private:
+  void collect();
+  Sample &sampleOf(const Node &node);
+  void close(const Node &node);
+  Bytes weightOf(Id stage) const {
+    return weighted ? graph.stages[stage].bytes.activation : 1;
+  }
+
+  const Graph &graph;
+  std::span<const Id> order;
+  std::vector<Sample> samples; ///< sorted
+  Bytes wholeRank = 0;         ///< of one microbatch
+  bool weighted = false;
+  uint32_t count = 0;
+  Bytes held = 0;
+};
+
+void FlightCount::collect() {
+  samples.reserve(order.size());
+  for (Id node : order)
+    samples.push_back({graph.nodes[node].stage, graph.nodes[node].microbatch});
+  std::sort(samples.begin(), samples.end());
+  auto same = [](const Sample &a, const Sample &b) {
+    return !(a < b) && !(b < a);
+  };
+  samples.erase(std::unique(samples.begin(), samples.end(), same),
+                samples.end());
+  for (Id node : order)
+    if (isBackward(graph.nodes[node].op))
+      ++sampleOf(graph.nodes[node]).closers;
+}
+
+Sample &FlightCount::sampleOf(const Node &node) {
+  return *std::lower_bound(samples.begin(), samples.end(),
+                           Sample{node.stage, node.microbatch});
+}
+
+/// I gives back what W does not need; the last that closes gives all.
+void FlightCount::close(const Node &node) {
+  Sample &sample = sampleOf(node);
+  if (sample.closers > 0)
+    --sample.closers;
+  Bytes kept = 0;
+  if (sample.closers > 0) {
+    const StageBytes &bytes = graph.stages[node.stage].bytes;
+    bool input = info(node.op).flight == Flight::ClosesInput;
+    kept = weighted && input ? std::min(bytes.keptForWeight, sample.held)
+                             : sample.held;
+  }
+  held -= sample.held - kept;
+  sample.held = kept;
+  if (sample.closers == 0 && sample.openers > 0) {
+    --sample.openers;
+    --count;
+  }
+}
+
+void FlightCount::walk(RankReport &report) {
+  collect();
+  Bytes mostHeld = 0;
+  for (Id id : order) {
+    const Node &node = graph.nodes[id];
+    if (info(node.op).flight == Flight::Opens) {
+      Sample &sample = sampleOf(node);
+      ++sample.openers;
+      sample.held += weightOf(node.stage);
+      held += weightOf(node.stage);
+      report.peakInFlight = std::max(report.peakInFlight, ++count);
+      mostHeld = std::max(mostHeld, held);
+      // Without a backward, nothing is kept past the forward.
+      if (sample.closers == 0)
+        close(node);
+    } else if (isBackward(node.op)) {
+      close(node);
+    }
+  }
+  if (wholeRank != 0)
+    report.peakActivation =
+        static_cast<double>(mostHeld) / static_cast<double>(wholeRank);
+}
+
+/// Fills a report from its input, part by part.
+class ReportBuilder {
+public:
+  explicit ReportBuilder(const ReportInput &input)
+      : in(input), graph(input.graph) {}
+
+  Report build();
+
+private:
+  void names();
+  void rank(Id number);
+  void memory(Id number);
+  void bounds();
+  void slowest();
+  void weightOrder();
+  void path();
+
+  const ReportInput &in;
+  const Graph &graph;
+  Report report;
+  std::vector<Ticks> stageWork; ///< per stage: time of all its operations
+  std::vector<Id> stageRank;
+};
+
+void ReportBuilder::names() {
+  report.model = in.model;
+  report.schedule = in.schedule.name;
+  report.ranks = in.schedule.ranks();
+  report.stages = static_cast<uint32_t>(graph.stages.size());
+  report.microbatches = graph.microbatches;
+  report.timeUnit = graph.timeUnit;
+  report.makespan = in.timing.makespan;
+  report.span = in.timing.span;
+  report.objective = in.objective;
+  report.warnings = in.warnings;
+  for (const Stage &stage : graph.stages) {
+    report.layers += stage.layers;
+    report.parameters += stage.parameterCount;
+    report.activeParameters += stage.activeParameterCount;
+  }
+}
+
+void ReportBuilder::rank(Id number) {
+  RankReport &out = report.perRank[number];
+  std::span<const Id> order = in.schedule.rank(number);
+  bool backwardSeen = false;
+  for (Id id : order) {
+    const Node &node = graph.nodes[id];
+    out.stages.push_back(node.stage);
+    out.busy += node.duration;
+    stageWork[node.stage] += node.duration;
+    stageRank[node.stage] = number;
+    backwardSeen |= isBackward(node.op);
+    if (!backwardSeen && info(node.op).flight == Flight::Opens)
+      ++out.forwardsBeforeBackward;
+  }
+  std::sort(out.stages.begin(), out.stages.end());
+  out.stages.erase(std::unique(out.stages.begin(), out.stages.end()),
+                   out.stages.end());
+  for (Id stage : out.stages)
+    out.layers += graph.stages[stage].layers;
+  out.idle = report.makespan - out.busy;
+  if (number < in.schedule.warmup.size())
+    out.warmup = in.schedule.warmup[number];
+  FlightCount(graph, order, out.stages).walk(out);
+  report.virtualStages =
+      std::max(report.virtualStages, static_cast<uint32_t>(out.stages.size()));
+}
+
+void ReportBuilder::memory(Id number) {
+  const RankPlan &list = in.plan->ranks[number];
+  RankReport &out = report.perRank[number];
+  out.arenaBytes = list.arenaBytes;
+  out.memory = findMemoryPeak(list);
+  if (out.memory.position != kNone) {
+    const PlanOp &op = list.ops[out.memory.position];
+    out.peakOperation = opName(op.op, op.stage, op.microbatch);
+  }
+}
+
+void ReportBuilder::bounds() {
+  report.memoryLimit = in.plan ? in.plan->memoryLimit : in.memoryLimit;
+  report.memoryAllowance = in.plan ? in.plan->memoryAllowance : 0;
+  std::optional<Bytes> room;
+  if (report.memoryLimit != 0)
+    room = report.memoryLimit -
+           std::min(report.memoryLimit, report.memoryAllowance);
+  report.lowerBound =
+      lowerBound(graph, in.schedule, in.timing, in.network, in.objective, room);
+  if (!in.plan)
+    return;
+  if (std::optional<PlanTiming> timing = simulatePlan(*in.plan))
+    report.planMakespan = timing->makespan;
+}
+
+void ReportBuilder::slowest() {
+  double busy = 0, possible = 0;
+  for (Id number = 0; number < report.ranks; ++number) {
+    const RankReport &out = report.perRank[number];
+    busy += static_cast<double>(out.busy);
+    possible += static_cast<double>(report.makespan);
+    if (report.busiestRank == kNone ||
+        out.busy > report.perRank[report.busiestRank].busy)
+      report.busiestRank = number;
+  }
+  if (possible > 0) {
+    report.bubbleFraction = (possible - busy) / possible;
+    report.meanBusy = static_cast<Ticks>(busy / report.ranks);
+  }
+  auto most = std::max_element(stageWork.begin(), stageWork.end());
+  if (most == stageWork.end())
+    return;
+  report.slowestStage = static_cast<Id>(most - stageWork.begin());
+  const Stage &stage = graph.stages[report.slowestStage];
+  report.slowestStageTime = *most / std::max(1u, graph.microbatches);
+  report.slowestStageFirstLayer = stage.firstLayer;
+  report.slowestStageLayers = stage.layers;
+  report.slowestStageRank = stageRank[report.slowestStage];
+}
+
+void ReportBuilder::weightOrder() {
+  std::vector<Id> next(graph.stages.size(), 0);
+  for (Id node : in.schedule.order) {
+    const Node &n = graph.nodes[node];
+    Flight flight = info(n.op).flight;
+    if (flight != Flight::ClosesWeight && flight != Flight::ClosesBoth)
+      continue;
+    report.weightsInOrder &= n.microbatch >= next[n.stage];
+    next[n.stage] = n.microbatch;
+  }
+}
+
+void ReportBuilder::path() {
+  for (Id node : criticalPath(graph, in.schedule, in.timing)) {
+    const Node &n = graph.nodes[node];
+    report.criticalPath.push_back({in.timing.rankOf[node], n.stage,
+                                   n.microbatch, n.op, in.timing.start[node],
+                                   in.timing.end[node]});
+  }
+}
+
+Report ReportBuilder::build() {
+  names();
+  report.perRank.resize(report.ranks);
+  stageWork.assign(graph.stages.size(), 0);
+  stageRank.assign(graph.stages.size(), kNone);
+  for (Id number = 0; number < report.ranks; ++number)
+    rank(number);
+  report.hasMemory = in.plan && in.plan->ranks.size() == report.ranks;
+  if (report.hasMemory)
+    for (Id number = 0; number < report.ranks; ++number)
+      memory(number);
+  bounds();
+  slowest();
+  weightOrder();
+  path();
+  return std::move(report);
+}
+
+} // namespace
+
+std::string_view objectiveName(Objective objective) {
+  switch (objective) {
+  case Objective::Makespan:
+    return "makespan";
+  case Objective::Span:
+    return "span";
+  }
+  return "";
+}
+
+Report buildReport(const ReportInput &input) {
+  return ReportBuilder(input).build();
+}
+
+} // namespace sluice

@@ -1,0 +1,165 @@
+//===- compiler/simulate/Report.h - What a schedule costs, and why
+//----------===//
+//
+// Everything that `sluice report` tells (design, section 6), as plain data;
+// emit/ writes it as text and as JSON.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_COMPILER_SIMULATE_REPORT_H
+#define SLUICE_COMPILER_SIMULATE_REPORT_H
+
+#include "compiler/model/Network.h"
+#include "compiler/simulate/Simulate.h"
+#include "compiler/spec/Spec.h"
+#include "ir/Graph.h"
+#include "ir/Plan.h"
+#include "ir/Schedule.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+/// Number of the heading in `memory{…}` that a kind of buffer counts to:
+/// headings are numbered in the order in which Buffers.def first names them.
+constexpr unsigned headingOf(unsigned kind) {
+  unsigned heading = 0;
+  for (unsigned i = 0; i < kBufferKindCount; ++i) {
+    bool known = false;
+    for (unsigned j = 0; j < i; ++j)
+      known |= kBufferKinds[j].report == kBufferKinds[i].report;
+    if (kBufferKinds[i].report == kBufferKinds[kind].report)
+      return heading;
+    heading += !known;
+  }
+  return heading;
+}
+
+constexpr unsigned countHeadings() {
+  unsigned count = 0;
+  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+    count = headingOf(kind) >= count ? headingOf(kind) + 1 : count;
+  return count;
+}
+
+inline constexpr unsigned kHeadingCount = countHeadings();
+
+constexpr std::string_view headingName(unsigned heading) {
+  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+    if (headingOf(kind) == heading)
+      return kBufferKinds[kind].report;
+  return {};
+}
+
+/// Bytes per heading.
+using MemoryByHeading = std::array<Bytes, kHeadingCount>;
+
+/// All buffers of one kind and stage that are live at the peak of a rank.
+struct MemoryContributor {
+  BufferKind kind;
+  Id stage; ///< kNone for the workspace
+  uint32_t buffers;
+  Bytes bytes;
+};
+
+/// The bytes of one rank when most are live. A buffer that does not live for
+/// the whole run lives from the first operation of the rank's list that uses it
+/// to the last.
+struct MemoryPeak {
+  Bytes bytes = 0;
+  MemoryByHeading byHeading{};
+  uint32_t position = kNone; ///< in the rank's list; kNone if all is state
+  /// The five largest, largest first; equal ones by kind, then stage.
+  std::vector<MemoryContributor> contributors;
+};
+
+/// Linear in operands and buffers.
+MemoryPeak findMemoryPeak(const RankPlan &rank);
+
+struct RankReport {
+  std::vector<Id> stages; ///< in order
+  uint32_t layers = 0;
+  std::optional<uint32_t> warmup;
+  uint32_t forwardsBeforeBackward = 0;
+  uint32_t peakInFlight = 0; ///< stage-microbatches
+  /// The same weighted by saved bytes, in microbatches of the whole rank; where
+  /// no stage saves any, each stage counts alike.
+  double peakActivation = 0;
+  Ticks busy = 0;
+  Ticks idle = 0;
+  MemoryPeak memory;
+  std::string peakOperation; ///< its name; empty if there is none
+  Bytes arenaBytes = 0;      ///< what the runtime allocates
+};
+
+/// An operation of the critical path.
+struct PathStep {
+  Id rank;
+  Id stage;
+  Id microbatch;
+  Op op;
+  Ticks start;
+  Ticks end;
+};
+
+struct Report {
+  std::string model;
+  uint32_t layers = 0;
+  uint64_t parameters = 0;
+  uint64_t activeParameters = 0;
+  std::string schedule;
+  uint32_t ranks = 0;
+  uint32_t virtualStages = 0; ///< most stages on one rank
+  uint32_t stages = 0;
+  uint32_t microbatches = 0;
+  TimeUnit timeUnit = TimeUnit::Unit;
+  Ticks makespan = 0;
+  Ticks span = 0;
+  std::optional<Ticks> planMakespan; ///< none without a plan, or if it hangs
+  double bubbleFraction = 0;
+  Objective objective = Objective::Makespan;
+  Ticks lowerBound = 0;
+  Bytes memoryLimit = 0; ///< 0: unlimited
+  Bytes memoryAllowance = 0;
+  bool hasMemory = false; ///< false without a plan: bytes are all 0
+  std::vector<RankReport> perRank;
+  std::vector<PathStep> criticalPath;
+  std::vector<std::string> warnings;
+
+  /// What bounds the throughput: the stage and the rank that compute most.
+  Id slowestStage = kNone;
+  Ticks slowestStageTime = 0; ///< all its operations, per microbatch
+  uint32_t slowestStageFirstLayer = 0, slowestStageLayers = 0;
+  Id slowestStageRank = kNone;
+  Id busiestRank = kNone;
+  Ticks meanBusy = 0; ///< of all ranks
+  /// Each stage computes its weight gradients in the order of microbatches, so
+  /// sums are made in the same order in every such schedule.
+  bool weightsInOrder = true;
+};
+
+struct ReportInput {
+  std::string model;
+  const Graph &graph;
+  const Schedule &schedule;
+  const ScheduleTiming &timing;
+  const Network &network;
+  const Plan *plan = nullptr; ///< none: no bytes and no plan_makespan
+  Objective objective = Objective::Makespan;
+  /// Per rank, for the lower bound and the text; 0: unlimited. A plan's own
+  /// limit is used if there is a plan.
+  Bytes memoryLimit = 0;
+  std::vector<std::string> warnings = {};
+};
+
+std::string_view objectiveName(Objective objective);
+
+/// Linear in the graph and the plan, but for sorting each rank's operations.
+Report buildReport(const ReportInput &input);
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_SIMULATE_REPORT_H

@@ -1,0 +1,144 @@
+//===- compiler/spec/Spec.h - The typed spec (design, 7)
+//--------------------===//
+//
+// What a YAML spec says, each value with its place. Parsing (Parser.h) checks
+// everything that one key says on its own; what keys mean together is checked
+// by whoever uses them, with the places kept here.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_COMPILER_SPEC_SPEC_H
+#define SLUICE_COMPILER_SPEC_SPEC_H
+
+#include "ir/Diagnostics.h"
+#include "ir/Units.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+namespace sluice {
+
+/// A value and where it stands; `given` is false for a default.
+template <typename T> struct Located {
+  T value{};
+  SourceLocation where{};
+  bool given = false;
+
+  Located() = default;
+  Located(T initial) : value(std::move(initial)) {}
+  operator const T &() const { return value; }
+  const T &operator*() const { return value; }
+  const T *operator->() const { return &value; }
+};
+
+/// One entry of `model.layers`.
+struct LayerSpec {
+  SourceLocation where;
+  Located<std::string> name;
+  Located<uint32_t> repeat{1};
+  Located<Ticks> forward, backward, backwardInput, backwardWeight;
+  Located<uint64_t> parameters;
+  Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes;
+};
+
+enum class DataType : uint8_t { Fp32, Bf16, Fp16 };
+
+/// `model.transformer`, without the fields of experts and MLA, which are
+/// refused by name until they exist.
+struct TransformerSpec {
+  SourceLocation where;
+  Located<uint32_t> layers, hidden, ffn, heads, kvHeads, vocab, sequence;
+  Located<uint32_t> positions; ///< learned positions; default: sequence
+  Located<bool> gatedFfn{false}, bias{true}, tiedEmbeddings{false},
+      flashAttention{true}, dropout{false};
+  Located<std::string> norm{std::string("layer")}; ///< layer | rms
+  Located<std::string> position{
+      std::string("learned")}; ///< learned | rope | alibi
+  Located<DataType> dtype{DataType::Bf16};
+};
+
+struct ModelSpec {
+  SourceLocation where;
+  Located<std::string> name; ///< default: the file's stem
+  std::vector<LayerSpec> layers;
+  std::optional<TransformerSpec> transformer;
+  Located<Bytes> parameterBytes{2}, gradientBytes{4}, optimizerBytes{12};
+  /// Whether any time of the spec is in abstract units or in seconds; times
+  /// of both kinds in one spec are refused.
+  TimeUnit timeUnit = TimeUnit::Unit;
+};
+
+/// `layout`: auto, even, counts per stage, or {first, last} with the rest even.
+struct LayoutAuto {};
+struct LayoutEven {};
+struct LayoutEnds {
+  uint32_t first, last;
+};
+using Layout =
+    std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>, LayoutEnds>;
+
+/// `warmup`: standard, or one count per rank. `auto` is refused by name until
+/// it exists.
+struct WarmupStandard {};
+using Warmup = std::variant<WarmupStandard, std::vector<uint32_t>>;
+
+enum class Objective : uint8_t { Makespan, Span };
+enum class BackwardMode : uint8_t { Auto, Fused, Split };
+
+struct PipelineSpec {
+  SourceLocation where;
+  Located<uint32_t> ranks{1};
+  Located<uint32_t> virtualStages{1};
+  Located<uint32_t> microbatches{1};
+  Located<uint32_t> microbatchSize{1};
+  Located<std::string> schedule{std::string("1f1b")};
+  Located<std::string> placement; ///< not given: as the schedule says
+  Located<Layout> layout{Layout(LayoutAuto{})};
+  Located<Warmup> warmup{Warmup(WarmupStandard{})};
+  Located<Objective> objective{Objective::Makespan};
+  Located<BackwardMode> backward{BackwardMode::Auto};
+  Located<uint32_t> dataParallel{1};
+  Located<Bytes> memoryLimit; ///< not given: the device's memory, else none
+};
+
+struct DeviceSpec {
+  SourceLocation where;
+  Located<std::string> name;
+  Located<Bytes> memory;
+  Located<double> flops; ///< operations per second
+  Located<double> efficiency{1.0};
+};
+
+struct LinkSpec {
+  Located<Ticks> latency;
+  Located<Bytes> bandwidth; ///< bytes per second (per unit); 0: size is free
+};
+
+struct ClusterSpec {
+  std::optional<DeviceSpec> device;
+  LinkSpec link;
+  std::optional<LinkSpec> nodeLink; ///< not given: as link
+  Located<uint32_t> devicesPerNode; ///< 0: all on one node
+};
+
+struct RunSpec {
+  Located<std::string> module; ///< not given: synthetic or gpt, by the model
+  Located<std::string> data;   ///< path, relative to the spec
+  Located<uint32_t> steps{1};
+  Located<double> learningRate{1e-3};
+  Located<uint64_t> seed{1};
+};
+
+struct Spec {
+  std::string file; ///< as given on the command line
+  ModelSpec model;
+  PipelineSpec pipeline;
+  ClusterSpec cluster;
+  RunSpec run;
+};
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_SPEC_SPEC_H

@@ -1,0 +1,143 @@
+#include "ir/Diagnostics.h"
+
+#include <algorithm>
+#include <tuple>
+
+namespace sluice {
+
+Diagnostic &Diagnostic::note(std::string text, SourceLocation where) {
+  notes.push_back({Severity::Note, where, std::move(text), {}});
+  return *this;
+}
+
+uint32_t Diagnostics::addSource(std::string name, std::string text) {
+  Source source{std::move(name), std::move(text), {0}};
+  for (uint32_t i = 0; i < source.text.size(); ++i)
+    if (source.text[i] == '\n')
+      source.lineStarts.push_back(i + 1);
+  sources.push_back(std::move(source));
+  return static_cast<uint32_t>(sources.size() - 1);
+}
+
+Diagnostic &Diagnostics::error(SourceLocation where, std::string message) {
+  ++errors;
+  return list.emplace_back(
+      Diagnostic{Severity::Error, where, std::move(message), {}});
+}
+
+Diagnostic &Diagnostics::warning(SourceLocation where, std::string message) {
+  return list.emplace_back(
+      Diagnostic{Severity::Warning, where, std::move(message), {}});
+}
+
+std::string_view Diagnostics::fileName(uint32_t file) const {
+  return file < sources.size() ? std::string_view(sources[file].name)
+                               : std::string_view("input");
+}
+
+std::string Diagnostics::render() const {
+  std::vector<const Diagnostic *> sorted;
+  for (const Diagnostic &diagnostic : list)
+    sorted.push_back(&diagnostic);
+  auto before = [](const Diagnostic *a, const Diagnostic *b) {
+    SourceLocation x = a->location, y = b->location;
+    return std::tie(x.file, x.line, x.column) <
+           std::tie(y.file, y.line, y.column);
+  };
+  std::stable_sort(sorted.begin(), sorted.end(), before);
+  std::string out;
+  for (const Diagnostic *diagnostic : sorted)
+    renderOne(*diagnostic, out);
+  return out;
+}
+
+/// Length of the valid UTF-8 sequence at the front of `text`, 0 if there is
+/// none. Control characters count as invalid.
+static size_t printableLength(std::string_view text) {
+  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (byte(0) < 0x80)
+    return byte(0) >= 0x20 && byte(0) != 0x7f ? 1 : 0;
+  size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+  if (byte(0) < 0xc2 || byte(0) > 0xf4 || text.size() < length)
+    return 0;
+  for (size_t i = 1; i < length; ++i)
+    if ((byte(i) & 0xc0) != 0x80)
+      return 0;
+  bool c1Control = byte(0) == 0xc2 && byte(1) < 0xa0;
+  bool overlong = (byte(0) == 0xe0 && byte(1) < 0xa0) ||
+                  (byte(0) == 0xf0 && byte(1) < 0x90);
+  bool outside = (byte(0) == 0xed && byte(1) > 0x9f) ||
+                 (byte(0) == 0xf4 && byte(1) > 0x8f);
+  return c1Control || overlong || outside ? 0 : length;
+}
+
+std::string escaped(std::string_view text) {
+  static constexpr char kHex[] = "0123456789abcdef";
+  std::string out;
+  while (!text.empty()) {
+    if (size_t length = printableLength(text)) {
+      out += text.substr(0, length);
+      text.remove_prefix(length);
+      continue;
+    }
+    auto byte = static_cast<unsigned char>(text[0]);
+    out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    text.remove_prefix(1);
+  }
+  return out;
+}
+
+/// Appends the source line and a caret under byte `column` (1-based). Long
+/// lines are cut to a window around the caret.
+static void renderCaret(std::string_view line, uint32_t column,
+                        std::string &out) {
+  constexpr size_t kWidth = 160;
+  size_t at = std::min<size_t>(column - 1, line.size());
+  size_t begin = at > kWidth / 2 && line.size() > kWidth ? at - kWidth / 2 : 0;
+  std::string before = escaped(line.substr(begin, at - begin));
+  std::string after =
+      escaped(line.substr(at, kWidth - std::min(at - begin, kWidth)));
+  size_t indent = 0;
+  for (char c : before) // one column a character, not a byte
+    indent += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
+  out += "  " + before + after + "\n  " + std::string(indent, ' ') + "^\n";
+}
+
+void Diagnostics::renderOne(const Diagnostic &diagnostic,
+                            std::string &out) const {
+  SourceLocation where = diagnostic.location;
+  bool known = where.file < sources.size();
+  if (diagnostic.severity != Severity::Note || where.line != 0) {
+    out += escaped(fileName(where.file));
+    if (where.line != 0)
+      out +=
+          ":" + std::to_string(where.line) + ":" + std::to_string(where.column);
+    out += ": ";
+  }
+  switch (diagnostic.severity) {
+  case Severity::Error:
+    out += "error: ";
+    break;
+  case Severity::Warning:
+    out += "warning: ";
+    break;
+  case Severity::Note:
+    out += "note: ";
+    break;
+  }
+  out += escaped(diagnostic.message) + "\n";
+  if (known && where.line != 0 &&
+      where.line <= sources[where.file].lineStarts.size()) {
+    const Source &source = sources[where.file];
+    std::string_view line =
+        std::string_view(source.text).substr(source.lineStarts[where.line - 1]);
+    line = line.substr(0, line.find('\n'));
+    if (!line.empty() && line.back() == '\r')
+      line.remove_suffix(1);
+    renderCaret(line, std::max(where.column, 1u), out);
+  }
+  for (const Diagnostic &note : diagnostic.notes)
+    renderOne(note, out);
+}
+
+} // namespace sluice

@@ -1,0 +1,86 @@
+//===- ir/Ops.h - The operations, from Ops.def
+//-----------------------------===//
+#ifndef SLUICE_IR_OPS_H
+#define SLUICE_IR_OPS_H
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace sluice {
+
+/// Index of a thing in a flat array: a node, value, stage, buffer, channel.
+using Id = uint32_t;
+inline constexpr Id kNone = ~Id(0);
+
+enum class OpClass : uint8_t { Compute, Send, Receive, Update };
+enum class Payload : uint8_t { None, Activation, Gradient };
+enum class Flight : uint8_t {
+  Keeps,
+  Opens,
+  ClosesInput,
+  ClosesWeight,
+  ClosesBoth
+};
+
+enum class Op : uint8_t {
+#define SLUICE_OP(Name, ...) Name,
+#include "ir/Ops.def"
+};
+
+/// The columns of Ops.def for one operation.
+struct OpInfo {
+  std::string_view name;
+  std::string_view text;
+  OpClass opClass;
+  bool perMicrobatch;
+  Payload payload;
+  Op mate;
+  Flight flight;
+  std::string_view color;
+};
+
+inline constexpr OpInfo kOps[] = {
+#define SLUICE_OP(Name, Text, Class, PerMicrobatch, PayloadKind, Mate,         \
+                  FlightKind, Color)                                           \
+  {#Name,                                                                      \
+   Text,                                                                       \
+   OpClass::Class,                                                             \
+   PerMicrobatch,                                                              \
+   Payload::PayloadKind,                                                       \
+   Op::Mate,                                                                   \
+   Flight::FlightKind,                                                         \
+   Color},
+#include "ir/Ops.def"
+};
+
+inline constexpr unsigned kOpCount = sizeof(kOps) / sizeof(kOps[0]);
+
+constexpr const OpInfo &info(Op op) { return kOps[static_cast<unsigned>(op)]; }
+constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
+constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
+constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
+constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+
+/// The operation of exactly this text ("F", "SEND_B"), if there is one.
+std::optional<Op> opFromText(std::string_view text);
+
+/// `<stage><TYPE><microbatch>`: "0F3", "1SEND_F3"; without a microbatch where
+/// the operation has none: "2STEP".
+std::string opName(Op op, Id stage, Id microbatch);
+
+/// What a name names.
+struct OpRef {
+  Op op;
+  Id stage;
+  Id microbatch; ///< kNone where the operation has none
+};
+
+/// Reads a name written by opName. Strict: no sign, no leading zero, no rest,
+/// a microbatch exactly where the operation has one, numbers below 2^31.
+std::optional<OpRef> parseOpName(std::string_view text);
+
+} // namespace sluice
+
+#endif // SLUICE_IR_OPS_H

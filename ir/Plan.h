@@ -1,0 +1,140 @@
+//===- ir/Plan.h - What a rank's host enqueues, in order
+//--------------------===//
+//
+// A plan is complete and static: for each rank one list of operations in the
+// order in which the host enqueues them, each on a named stream, on buffers at
+// fixed offsets of one arena. Plain data; PlanFile.h stores it, ir/verify
+// proves it right, runtime/ executes it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_PLAN_H
+#define SLUICE_IR_PLAN_H
+
+#include "ir/Ops.h"
+#include "ir/Stage.h"
+#include "ir/Units.h"
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice {
+
+/// What a buffer holds; the kinds of memory that `report` tells apart. The
+/// first three and the workspace live for the whole run, the others from
+/// their first access to their last.
+enum class BufferKind : uint8_t {
+#define SLUICE_BUFFER(Name, ...) Name,
+#include "ir/Buffers.def"
+};
+
+struct BufferKindInfo {
+  std::string_view text;   ///< in text forms
+  std::string_view report; ///< key in `memory{…}` of the report
+  bool persistent;         ///< lives for the whole run
+};
+
+inline constexpr BufferKindInfo kBufferKinds[] = {
+#define SLUICE_BUFFER(Name, Text, Report, Persistent)                          \
+  {Text, Report, Persistent},
+#include "ir/Buffers.def"
+};
+inline constexpr unsigned kBufferKindCount =
+    sizeof(kBufferKinds) / sizeof(kBufferKinds[0]);
+
+constexpr const BufferKindInfo &info(BufferKind kind) {
+  return kBufferKinds[static_cast<unsigned>(kind)];
+}
+
+/// A range of the arena that holds one value. Buffers that share bytes must be
+/// ordered by happens-before.
+struct Buffer {
+  Bytes offset = 0; ///< multiple of kBufferAlignment
+  Bytes bytes = 0;
+  Id stage = kNone; ///< whose value it is; kNone for the workspace
+  BufferKind kind = BufferKind::Saved;
+};
+
+inline constexpr Bytes kBufferAlignment = 256;
+
+enum class Access : uint8_t { Read, Write, Update };
+
+/// One use of a buffer by an operation. The order of an operation's operands
+/// is: state and workspace, then inputs in order of their producer, then
+/// outputs.
+struct Operand {
+  uint32_t buffer : 30;
+  uint32_t access : 2; ///< an Access
+};
+static_assert(sizeof(Operand) == 4);
+inline Operand operand(Id buffer, Access access) {
+  return {buffer, static_cast<uint32_t>(access)};
+}
+
+/// One operation of a rank's list.
+struct PlanOp {
+  Id stage;
+  Id microbatch;         ///< kNone where the operation has none
+  Id channel;            ///< messages only, else kNone
+  Id group;              ///< operations of one group share a number and stand
+                         ///< together in the list; kNone outside
+  uint32_t firstWait;    ///< in RankPlan::waits, up to the next op's
+  uint32_t firstOperand; ///< in RankPlan::operands, up to the next op's
+  Op op;
+  uint8_t stream;
+};
+
+/// Stream 0 computes; the others carry messages.
+inline constexpr uint8_t kComputeStream = 0;
+
+/// The list of one rank, loadable on its own.
+struct RankPlan {
+  std::vector<PlanOp> ops;
+  /// Event waits: positions in `ops`, each before the op that waits. An op
+  /// that is waited for records an event when it ends.
+  std::vector<uint32_t> waits;
+  std::vector<Operand> operands;
+  std::vector<Buffer> buffers;
+  std::vector<std::string> streams; ///< names, at least "compute"
+  Bytes arenaBytes = 0;
+
+  std::span<const uint32_t> waitsOf(uint32_t op) const;
+  std::span<const Operand> operandsOf(uint32_t op) const;
+};
+
+/// A first-in-first-out path for messages from one rank to another. The n-th
+/// send meets the n-th receive.
+struct Channel {
+  Id communicator;
+  Id source;       ///< rank
+  Id destination;  ///< rank
+  Ticks latency;   ///< cost model of its link
+  Bytes bandwidth; ///< bytes per second (per unit of time); 0: size is free
+};
+
+/// All ranks' lists and what is common to them.
+struct Plan {
+  std::string model;    ///< name of the model
+  std::string schedule; ///< name of the schedule
+  std::string source;   ///< file name of the spec
+  TimeUnit timeUnit = TimeUnit::Unit;
+  uint32_t microbatches = 0;
+  std::vector<Stage> stages;
+  std::vector<StageEdge> edges; ///< sorted by (from, to)
+  std::vector<Channel> channels;
+  /// The counts of the schedule's rule, as Schedule::warmup.
+  std::vector<uint32_t> warmup;
+  /// The spec's `run` section, keys as in the spec, sorted.
+  std::vector<std::pair<std::string, std::string>> run;
+  Bytes memoryLimit = 0;     ///< per rank; 0: unlimited
+  Bytes memoryAllowance = 0; ///< for the device's context, counts to the limit
+  std::vector<RankPlan> ranks;
+};
+
+/// Number of operations of all ranks.
+uint64_t operationCount(const Plan &plan);
+
+} // namespace sluice
+
+#endif // SLUICE_IR_PLAN_H

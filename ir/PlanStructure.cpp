@@ -1,0 +1,446 @@
+#include "ir/PlanStructure.h"
+#include "ir/PlanFile.h"
+
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
+namespace sluice {
+
+using Part = StructureFault::Part;
+
+static std::string number(uint64_t value) { return std::to_string(value); }
+
+/// "channel 7, but there are 3".
+static std::string tooHigh(const char *what, uint64_t index, uint64_t count) {
+  return std::string(what) + ' ' + number(index) + ", but there are " +
+         number(count);
+}
+
+//===----------------------------------------------------------------------===//
+// What all ranks have in common
+//===----------------------------------------------------------------------===//
+
+static bool isTime(Ticks ticks) { return ticks >= 0 && ticks <= kMaxTicks; }
+
+static std::string stageFault(const Stage &stage) {
+  for (Ticks ticks : {stage.forward, stage.backwardInput, stage.backwardWeight,
+                      stage.recompute})
+    if (!isTime(ticks))
+      return "has a time of " + std::to_string(ticks) +
+             " ticks, not between 0 and " + std::to_string(kMaxTicks);
+  const StageBytes &bytes = stage.bytes;
+  for (Bytes size : {bytes.parameters, bytes.gradients, bytes.optimizer,
+                     bytes.activation, bytes.keptForWeight, bytes.workspace})
+    if (size > kMaxBytes)
+      return "has a size of " + number(size) + " bytes, over " +
+             number(kMaxBytes);
+  if (stage.firstLayer > kMaxCount || stage.layers > kMaxCount)
+    return "has layers " + number(stage.firstLayer) + "+" +
+           number(stage.layers) + ", over " + number(kMaxCount);
+  return {};
+}
+
+static std::string edgeFault(const Plan &plan, uint32_t index) {
+  const StageEdge &edge = plan.edges[index];
+  for (Id stage : {edge.from, edge.to})
+    if (stage >= plan.stages.size())
+      return tooHigh("names stage", stage, plan.stages.size());
+  if (edge.from == edge.to)
+    return "leads from stage " + number(edge.from) + " to itself";
+  if (edge.bytes > kMaxBytes)
+    return "has a size of " + number(edge.bytes) + " bytes, over " +
+           number(kMaxBytes);
+  if (index != 0) {
+    const StageEdge &before = plan.edges[index - 1];
+    if (std::tie(before.from, before.to) >= std::tie(edge.from, edge.to))
+      return "stands after the edge " + number(before.from) + " -> " +
+             number(before.to) + ", but edges are sorted, each given once";
+  }
+  return {};
+}
+
+static std::string channelFault(const Plan &plan, const Channel &channel) {
+  for (Id rank : {channel.source, channel.destination})
+    if (rank >= plan.ranks.size())
+      return tooHigh("names rank", rank, plan.ranks.size());
+  if (channel.source == channel.destination)
+    return "leads from rank " + number(channel.source) + " to itself";
+  if (channel.communicator >= plan.channels.size())
+    return tooHigh("has communicator", channel.communicator,
+                   plan.channels.size()) +
+           " channels";
+  if (!isTime(channel.latency))
+    return "has a latency of " + std::to_string(channel.latency) +
+           " ticks, not between 0 and " + std::to_string(kMaxTicks);
+  return {};
+}
+
+/// Two channels for one communicator and pair of ranks would be one path with
+/// two orders.
+static bool findTwinChannels(const Plan &plan, const FaultSink &sink) {
+  std::vector<std::tuple<Id, Id, Id, Id>> paths;
+  for (Id i = 0; i < plan.channels.size(); ++i) {
+    const Channel &channel = plan.channels[i];
+    paths.emplace_back(channel.communicator, channel.source,
+                       channel.destination, i);
+  }
+  std::sort(paths.begin(), paths.end());
+  for (size_t i = 1; i < paths.size(); ++i) {
+    auto [communicator, source, destination, index] = paths[i];
+    auto [communicator0, source0, destination0, first] = paths[i - 1];
+    if (std::tie(communicator, source, destination) ==
+            std::tie(communicator0, source0, destination0) &&
+        !sink({Part::Channel, index,
+               "is the same path as channel " + number(first)}))
+      return false;
+  }
+  return true;
+}
+
+static std::string planFault(const Plan &plan) {
+  if (plan.timeUnit != TimeUnit::Unit && plan.timeUnit != TimeUnit::Seconds)
+    return "has an unknown time unit " +
+           number(static_cast<unsigned>(plan.timeUnit));
+  if (plan.ranks.empty())
+    return "has no ranks";
+  if (plan.ranks.size() > kMaxCount)
+    return "has " + number(plan.ranks.size()) + " ranks, over " +
+           number(kMaxCount);
+  if (plan.stages.size() > kMaxCount)
+    return "has " + number(plan.stages.size()) + " stages, over " +
+           number(kMaxCount);
+  if (plan.microbatches > kMaxCount)
+    return "has " + number(plan.microbatches) + " microbatches, over " +
+           number(kMaxCount);
+  if (!plan.warmup.empty() && plan.warmup.size() != plan.ranks.size())
+    return "has " + number(plan.warmup.size()) + " warmup counts for " +
+           number(plan.ranks.size()) + " ranks";
+  if (plan.memoryAllowance > kMaxBytes)
+    return "has a memory allowance of " + number(plan.memoryAllowance) +
+           " bytes, over " + number(kMaxBytes);
+  for (size_t i = 1; i < plan.run.size(); ++i)
+    if (plan.run[i - 1].first >= plan.run[i].first)
+      return "has a run section that is not sorted, each key once";
+  return {};
+}
+
+void findHeaderFaults(const Plan &plan, const FaultSink &sink) {
+  auto tell = [&](Part part, uint32_t index, std::string message) {
+    return message.empty() || sink({part, index, std::move(message)});
+  };
+  if (!tell(Part::Plan, 0, planFault(plan)))
+    return;
+  for (uint32_t i = 0; i < plan.stages.size(); ++i)
+    if (!tell(Part::Stage, i, stageFault(plan.stages[i])))
+      return;
+  for (uint32_t i = 0; i < plan.edges.size(); ++i)
+    if (!tell(Part::Edge, i, edgeFault(plan, i)))
+      return;
+  for (uint32_t i = 0; i < plan.channels.size(); ++i)
+    if (!tell(Part::Channel, i, channelFault(plan, plan.channels[i])))
+      return;
+  findTwinChannels(plan, sink);
+}
+
+//===----------------------------------------------------------------------===//
+// One rank
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// One pass without branches, which the compiler makes a few vector
+/// instructions of.
+bool areOperandsFine(const RankPlan &list) {
+  bool wrong = false;
+  auto buffers =
+      static_cast<uint32_t>(std::min<size_t>(list.buffers.size(), kMaxCount));
+  for (Operand use : list.operands)
+    wrong |= (use.buffer >= buffers) |
+             (use.access > static_cast<uint32_t>(Access::Update));
+  return !wrong;
+}
+
+/// Looks at one rank's list. Every check returns false at the first fault
+/// and leaves its message; where nothing is wrong it costs a few compares.
+class RankChecker {
+public:
+  RankChecker(const Plan &whole, Id self)
+      : plan(whole), list(whole.ranks[self]), rank(self),
+        operandsFine(areOperandsFine(list)) {}
+
+  bool checkList();
+  bool checkBuffer(const Buffer &buffer);
+  bool checkOp(uint32_t index);
+  std::string takeMessage() { return std::move(message); }
+  bool findSplitGroups(const FaultSink &sink) const;
+
+private:
+  bool fail(std::string sentence) {
+    message = std::move(sentence);
+    return false;
+  }
+  bool checkRange(const char *what, size_t first, size_t next, size_t size);
+  bool checkNames(const PlanOp &op);
+  bool checkMessage(const PlanOp &op, uint32_t firstOperand,
+                    uint32_t operandCount);
+  bool checkWaits(uint32_t index);
+  bool checkOperands(uint32_t index);
+
+  uint32_t nextWait(uint32_t index) const {
+    return index + 1 < list.ops.size()
+               ? list.ops[index + 1].firstWait
+               : static_cast<uint32_t>(list.waits.size());
+  }
+  uint32_t nextOperand(uint32_t index) const {
+    return index + 1 < list.ops.size()
+               ? list.ops[index + 1].firstOperand
+               : static_cast<uint32_t>(list.operands.size());
+  }
+
+  const Plan &plan;
+  const RankPlan &list;
+  Id rank;
+  bool operandsFine; ///< all of them, so that none needs a look of its own
+  std::string message;
+};
+
+} // namespace
+
+bool RankChecker::checkList() {
+  if (list.streams.empty() || list.streams.size() > kMaxStreams)
+    return fail("has " + number(list.streams.size()) +
+                " streams, not between 1 and " + number(kMaxStreams));
+  if (list.arenaBytes > kMaxBytes)
+    return fail("has an arena of " + number(list.arenaBytes) + " bytes, over " +
+                number(kMaxBytes));
+  constexpr size_t kMaxBuffers = size_t(1) << 30; // bits of Operand::buffer
+  if (list.buffers.size() > kMaxBuffers)
+    return fail("has " + number(list.buffers.size()) + " buffers, over " +
+                number(kMaxBuffers));
+  for (size_t count :
+       {list.ops.size(), list.waits.size(), list.operands.size()})
+    if (count >= kNone)
+      return fail("has a list of " + number(count) + " entries, over " +
+                  number(kNone - 1));
+  if (list.ops.empty() && !(list.waits.empty() && list.operands.empty()))
+    return fail("has waits or operands, but no operations");
+  return true;
+}
+
+bool RankChecker::checkBuffer(const Buffer &buffer) {
+  if (static_cast<unsigned>(buffer.kind) >= kBufferKindCount)
+    return fail("is of an unknown kind " +
+                number(static_cast<unsigned>(buffer.kind)));
+  if (buffer.offset % kBufferAlignment != 0)
+    return fail("is at offset " + number(buffer.offset) +
+                ", which is not a multiple of " + number(kBufferAlignment));
+  if (buffer.offset > list.arenaBytes ||
+      buffer.bytes > list.arenaBytes - buffer.offset)
+    return fail("takes " + number(buffer.bytes) + " bytes at offset " +
+                number(buffer.offset) + " of an arena of " +
+                number(list.arenaBytes));
+  if (buffer.stage >= plan.stages.size() &&
+      !(buffer.stage == kNone && buffer.kind == BufferKind::Workspace))
+    return fail(
+        buffer.stage == kNone
+            ? "belongs to no stage"
+            : tooHigh("belongs to stage", buffer.stage, plan.stages.size()));
+  return true;
+}
+
+/// Kind, stage, microbatch and stream: what the rest takes for granted.
+bool RankChecker::checkNames(const PlanOp &op) {
+  if (static_cast<unsigned>(op.op) >= kOpCount)
+    return fail("is of an unknown kind " +
+                number(static_cast<unsigned>(op.op)));
+  if (op.stage >= plan.stages.size())
+    return fail(tooHigh("belongs to stage", op.stage, plan.stages.size()));
+  if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
+    return fail(
+        tooHigh("belongs to microbatch", op.microbatch, plan.microbatches));
+  if (!info(op.op).perMicrobatch && op.microbatch != kNone)
+    return fail("belongs to microbatch " + number(op.microbatch) +
+                ", but its kind to none");
+  if (op.stream >= list.streams.size())
+    return fail(tooHigh("is on stream", op.stream, list.streams.size()));
+  if (isMessage(op.op) == (op.stream == kComputeStream))
+    return fail(isMessage(op.op)
+                    ? "is a message on stream 0, which computes"
+                    : "is no message, but is on stream " + number(op.stream) +
+                          ", which carries messages");
+  return true;
+}
+
+bool RankChecker::checkMessage(const PlanOp &op, uint32_t firstOperand,
+                               uint32_t operandCount) {
+  if (!isMessage(op.op)) {
+    if (op.channel != kNone)
+      return fail("has channel " + number(op.channel) + ", but is no message");
+    if (op.group != kNone)
+      return fail("is in group " + number(op.group) + ", but is no message");
+    return true;
+  }
+  if (op.channel >= plan.channels.size())
+    return fail(op.channel == kNone
+                    ? "is a message without a channel"
+                    : tooHigh("has channel", op.channel, plan.channels.size()));
+  const Channel &channel = plan.channels[op.channel];
+  bool send = isSend(op.op);
+  if ((send ? channel.source : channel.destination) != rank)
+    return fail(std::string(send ? "sends on" : "receives from") + " channel " +
+                number(op.channel) + ", which leads from rank " +
+                number(channel.source) + " to rank " +
+                number(channel.destination));
+  if (operandCount != 1)
+    return fail("is a message of " + number(operandCount) +
+                " buffers, not of one");
+  Access access = send ? Access::Read : Access::Write;
+  if (list.operands[firstOperand].access != static_cast<uint32_t>(access))
+    return fail(send ? "is a send that does not read its buffer"
+                     : "is a receive that does not write its buffer");
+  return true;
+}
+
+bool RankChecker::checkRange(const char *what, size_t first, size_t next,
+                             size_t size) {
+  if (first <= next && next <= size)
+    return true;
+  return fail(std::string("has the ") + what + " from " + number(first) +
+              " to " + number(next) + " of " + number(size));
+}
+
+bool RankChecker::checkWaits(uint32_t index) {
+  uint32_t first = list.ops[index].firstWait;
+  uint32_t next = nextWait(index);
+  if (index == 0 && first != 0)
+    return fail("is the first, but its waits start at " + number(first));
+  if (!checkRange("waits", first, next, list.waits.size()))
+    return false;
+  for (uint32_t i = first; i < next; ++i)
+    if (list.waits[i] >= index)
+      return fail("waits for operation " + number(list.waits[i]) +
+                  ", which does not stand before it");
+  return true;
+}
+
+bool RankChecker::checkOperands(uint32_t index) {
+  uint32_t first = list.ops[index].firstOperand;
+  uint32_t next = nextOperand(index);
+  if (index == 0 && first != 0)
+    return fail("is the first, but its operands start at " + number(first));
+  if (!checkRange("operands", first, next, list.operands.size()))
+    return false;
+  for (uint32_t i = operandsFine ? next : first; i < next; ++i) {
+    Operand use = list.operands[i];
+    if (use.buffer >= list.buffers.size())
+      return fail(tooHigh("uses buffer", use.buffer, list.buffers.size()));
+    if (use.access > static_cast<uint32_t>(Access::Update))
+      return fail("uses buffer " + number(use.buffer) + " in an unknown way " +
+                  number(use.access));
+  }
+  return true;
+}
+
+bool RankChecker::checkOp(uint32_t index) {
+  const PlanOp &op = list.ops[index];
+  return checkNames(op) && checkWaits(index) && checkOperands(index) &&
+         checkMessage(op, op.firstOperand,
+                      nextOperand(index) - op.firstOperand);
+}
+
+bool RankChecker::findSplitGroups(const FaultSink &sink) const {
+  std::vector<std::pair<Id, uint32_t>> starts;
+  Id before = kNone;
+  for (uint32_t i = 0; i < list.ops.size(); ++i) {
+    Id group = list.ops[i].group;
+    if (group != before && group != kNone)
+      starts.emplace_back(group, i);
+    before = group;
+  }
+  std::sort(starts.begin(), starts.end());
+  for (size_t i = 1; i < starts.size(); ++i)
+    if (starts[i].first == starts[i - 1].first &&
+        !sink({Part::Op, starts[i].second,
+               "is in group " + number(starts[i].first) +
+                   ", which does not stand together: operation " +
+                   number(starts[i - 1].second) + " is in it too"}))
+      return false;
+  return true;
+}
+
+void findRankFaults(const Plan &plan, Id rank, const FaultSink &sink) {
+  const RankPlan &list = plan.ranks[rank];
+  RankChecker checker(plan, rank);
+  if (!checker.checkList()) {
+    sink({Part::Rank, 0, checker.takeMessage()});
+    return;
+  }
+  for (uint32_t i = 0; i < list.buffers.size(); ++i)
+    if (!checker.checkBuffer(list.buffers[i]) &&
+        !sink({Part::Buffer, i, checker.takeMessage()}))
+      return;
+  for (uint32_t i = 0; i < list.ops.size(); ++i)
+    if (!checker.checkOp(i) && !sink({Part::Op, i, checker.takeMessage()}))
+      return;
+  checker.findSplitGroups(sink);
+}
+
+//===----------------------------------------------------------------------===//
+// The first fault, as one sentence
+//===----------------------------------------------------------------------===//
+
+/// "rank 2, operation 17 (0SEND_F3)".
+static std::string placeOf(const Plan &plan, Id rank,
+                           const StructureFault &fault) {
+  std::string inRank = "rank " + number(rank);
+  switch (fault.part) {
+  case Part::Plan:
+    return "the plan";
+  case Part::Stage:
+    return "stage " + number(fault.index);
+  case Part::Edge:
+    return "the edge " + number(plan.edges[fault.index].from) + " -> " +
+           number(plan.edges[fault.index].to);
+  case Part::Channel:
+    return "channel " + number(fault.index);
+  case Part::Rank:
+    return inRank;
+  case Part::Buffer:
+    return inRank + ", buffer " + number(fault.index);
+  case Part::Op:
+    break;
+  }
+  const PlanOp &op = plan.ranks[rank].ops[fault.index];
+  std::string place = inRank + ", operation " + number(fault.index);
+  if (static_cast<unsigned>(op.op) < kOpCount)
+    place += " (" + opName(op.op, op.stage, op.microbatch) + ")";
+  return place;
+}
+
+std::string describe(const Plan &plan, Id rank, const StructureFault &fault) {
+  return placeOf(plan, rank, fault) + " " + fault.message;
+}
+
+static FaultSink firstFault(const Plan &plan, Id rank, Status &status) {
+  return [&plan, rank, &status](const StructureFault &fault) {
+    status = Status::input(describe(plan, rank, fault));
+    return false;
+  };
+}
+
+Status checkHeader(const Plan &plan) {
+  Status status;
+  findHeaderFaults(plan, firstFault(plan, 0, status));
+  return status;
+}
+
+Status checkStructure(const Plan &plan, Id rank) {
+  Status status;
+  if (rank >= plan.ranks.size())
+    return Status::input(tooHigh("asks for rank", rank, plan.ranks.size()));
+  findRankFaults(plan, rank, firstFault(plan, rank, status));
+  return status;
+}
+
+} // namespace sluice

@@ -1,0 +1,54 @@
+//===- ir/PlanStructure.h - Is every number of a plan in range? -----------===//
+//
+// What the readers of plan files and of text forms check before they hand a
+// plan over, so that whoever walks it may index without checks of his own.
+// That the plan is right is another question: ir/verify.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_PLANSTRUCTURE_H
+#define SLUICE_IR_PLANSTRUCTURE_H
+
+#include "ir/Plan.h"
+
+#include <functional>
+#include <string>
+
+namespace sluice {
+
+/// No size in a plan, but for a limit or a bandwidth, may exceed this, so that
+/// sums of two never overflow.
+inline constexpr Bytes kMaxBytes = Bytes(1) << 61;
+
+/// Numbers of stages, ranks and microbatches stay below this (parseOpName).
+inline constexpr uint32_t kMaxCount = 0x7fffffffu;
+
+/// A rank has at most so many streams: the executor numbers them in a byte.
+inline constexpr uint32_t kMaxStreams = 255;
+
+/// A number out of range, and where it stands.
+struct StructureFault {
+  enum class Part : uint8_t { Plan, Stage, Edge, Channel, Rank, Buffer, Op };
+  Part part;
+  uint32_t index;      ///< of the stage, edge, …; 0 for the plan and the rank
+  std::string message; ///< without its subject: "names stage 9, but …"
+};
+
+/// The fault as a sentence: "rank 2, operation 17 (0SEND_F3) waits for …".
+std::string describe(const Plan &plan, Id rank, const StructureFault &fault);
+
+/// Takes a fault; returns false to hear no more.
+using FaultSink = std::function<bool(StructureFault)>;
+
+/// Tells what is wrong with what all ranks have in common; at most one fault
+/// for each stage, edge and channel. `plan.ranks` counts, its content does not.
+/// O(stages + edges + channels log channels).
+void findHeaderFaults(const Plan &plan, const FaultSink &sink);
+
+/// Tells what is wrong with the list of `rank`, whose header has no faults; at
+/// most one fault for each buffer and operation. Linear, no allocation but for
+/// the groups.
+void findRankFaults(const Plan &plan, Id rank, const FaultSink &sink);
+
+} // namespace sluice
+
+#endif // SLUICE_IR_PLANSTRUCTURE_H

@@ -1,0 +1,54 @@
+//===- ir/Stage.h - A stage: a run of layers with its costs and bytes
+//-------===//
+#ifndef SLUICE_IR_STAGE_H
+#define SLUICE_IR_STAGE_H
+
+#include "ir/Diagnostics.h"
+#include "ir/Ops.h"
+#include "ir/Units.h"
+
+#include <string>
+
+namespace sluice {
+
+/// Bytes of one stage. State is held for the whole run, the rest per
+/// microbatch in flight or per running operation.
+struct StageBytes {
+  Bytes parameters = 0;
+  Bytes gradients = 0;
+  Bytes optimizer = 0;
+  Bytes activation = 0;    ///< saved by F, per microbatch
+  Bytes keptForWeight = 0; ///< of activation, what W still needs after I
+  Bytes workspace = 0;     ///< scratch of one running operation
+};
+
+/// A run of consecutive layers that is computed as a whole on one rank.
+struct Stage {
+  uint32_t firstLayer = 0; ///< of the model's layers
+  uint32_t layers = 0;     ///< may be 0; embedding and head are not counted
+  bool backward = true;    ///< false: nothing of it is trained
+  Ticks forward = 0;       ///< per microbatch, as the next three
+  Ticks backwardInput = 0;
+  Ticks backwardWeight = 0;
+  Ticks recompute = 0;
+  uint64_t parameterCount = 0;       ///< numbers, not bytes
+  uint64_t activeParameterCount = 0; ///< used per token; fewer with experts
+  StageBytes bytes;
+  SourceLocation location; ///< in the spec: the source map of its operations
+  std::string description; ///< for the stage module: lines `key=value`
+
+  /// Time of `op` for one microbatch; 0 for what is not compute.
+  Ticks duration(Op op) const;
+};
+
+/// Forward data between two stages; where both have a backward, a gradient of
+/// as many bytes flows the other way.
+struct StageEdge {
+  Id from;
+  Id to;
+  Bytes bytes; ///< per microbatch
+};
+
+} // namespace sluice
+
+#endif // SLUICE_IR_STAGE_H

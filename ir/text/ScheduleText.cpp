@@ -1,0 +1,79 @@
+#include "ir/text/Sections.h"
+#include "ir/text/Text.h"
+
+namespace sluice {
+
+void printSchedule(const Graph &graph, const Schedule &schedule,
+                   llvm::raw_ostream &out) {
+  out << "schedule {\n";
+  if (!schedule.name.empty()) {
+    out << "  name ";
+    text::printName(schedule.name, out);
+    out << '\n';
+  }
+  text::printWarmup(schedule.warmup, out);
+  for (Id rank = 0; rank < schedule.ranks(); ++rank) {
+    out << "  rank " << rank << ':';
+    for (Id node : schedule.rank(rank)) {
+      const Node &it = graph.nodes[node];
+      out << ' ' << opName(it.op, it.stage, it.microbatch);
+    }
+    out << '\n';
+  }
+  out << "}\n";
+}
+
+namespace text {
+
+/// What is behind `rank`: ` 0: 0F0 0F1 …`. Names are looked up if there are
+/// any.
+static bool parseRank(Lexer &lexer, const NodeNames *names, uint32_t &next,
+                      Schedule &schedule) {
+  if (!lexer.takeIndex("rank", next) || !lexer.take(":"))
+    return false;
+  while (!lexer.atEnd()) {
+    OpRef ref = {};
+    if (!lexer.takeOp(ref))
+      return false;
+    std::optional<Id> node = names ? names->find(ref) : 0;
+    if (!node)
+      return lexer.errorAt(lexer.previous(),
+                           "there is no node " +
+                               opName(ref.op, ref.stage, ref.microbatch) +
+                               " in the graph");
+    schedule.order.push_back(*node);
+  }
+  schedule.firstOfRank.push_back(static_cast<Id>(schedule.order.size()));
+  return true;
+}
+
+void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
+                   Schedule &schedule) {
+  std::optional<NodeNames> names;
+  if (graphIsGood)
+    names.emplace(graph);
+  unsigned errorsBefore = lexer.errorCount();
+  uint32_t nextRank = 0;
+  SourceLocation warmupLine = {};
+  schedule.firstOfRank = {0};
+  parseBlock(lexer, lexer.previous(), [&] {
+    if (lexer.accept("name"))
+      return lexer.takeName(schedule.name, "a name");
+    if (lexer.accept("warmup")) {
+      warmupLine = lexer.previous();
+      return parseWarmup(lexer, schedule.warmup);
+    }
+    if (lexer.accept("rank"))
+      return parseRank(lexer, names ? &*names : nullptr, nextRank, schedule);
+    return lexer.unexpected("'name', 'warmup', 'rank' or '}'");
+  });
+  if (lexer.errorCount() == errorsBefore && !schedule.warmup.empty() &&
+      schedule.warmup.size() != schedule.ranks())
+    lexer.errorAt(warmupLine, "the schedule has " +
+                                  llvm::Twine(schedule.warmup.size()) +
+                                  " warmup counts for " +
+                                  llvm::Twine(schedule.ranks()) + " ranks");
+}
+
+} // namespace text
+} // namespace sluice

@@ -1,0 +1,87 @@
+//===- ir/text/Sections.h - The sections, and what they share -------------===//
+#ifndef SLUICE_IR_TEXT_SECTIONS_H
+#define SLUICE_IR_TEXT_SECTIONS_H
+
+#include "ir/Graph.h"
+#include "ir/Plan.h"
+#include "ir/PlanStructure.h"
+#include "ir/Schedule.h"
+#include "ir/text/Lexer.h"
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+namespace sluice::text {
+
+/// Each reads a section from behind its `{` to its `}` and tells its faults.
+/// What it gives is good only if there were none. A schedule is not held
+/// against a graph that has faults.
+void parseGraph(Lexer &lexer, Graph &graph);
+void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
+                   Schedule &schedule);
+void parsePlan(Lexer &lexer, Plan &plan);
+
+/// Reads the lines of a block up to its `}`. `statement` reads a line from its
+/// first token and returns false after a fault. False if the block is not
+/// closed.
+bool parseBlock(Lexer &lexer, SourceLocation opened,
+                const std::function<bool()> &statement);
+
+/// The lines `time_unit`, `microbatches`, `stage` and `edge` of graph and plan.
+class StageLines {
+public:
+  StageLines(TimeUnit &unit, uint32_t &microbatchCount,
+             std::vector<Stage> &stageList, std::vector<StageEdge> &edgeList)
+      : timeUnit(unit), microbatches(microbatchCount), stages(stageList),
+        edges(edgeList) {}
+
+  /// Reads the line if it is one of these; nothing if it is not.
+  std::optional<bool> parse(Lexer &lexer);
+  bool takeTime(Lexer &lexer, Ticks &ticks) {
+    timeRead = true;
+    return lexer.takeTicks(ticks, timeUnit);
+  }
+  /// Where the stage or edge of a fault stands.
+  SourceLocation at(const StructureFault &fault) const;
+
+private:
+  bool parseTimeUnit(Lexer &lexer);
+  bool parseStage(Lexer &lexer);
+  bool parseField(Lexer &lexer, Stage &stage, uint32_t &seen);
+  bool parseEdge(Lexer &lexer);
+
+  TimeUnit &timeUnit;
+  uint32_t &microbatches;
+  std::vector<Stage> &stages;
+  std::vector<StageEdge> &edges;
+  std::vector<SourceLocation> stageLines, edgeLines;
+  uint32_t nextStage = 0;
+  bool timeRead = false; ///< too late to change the unit
+};
+
+void printStages(TimeUnit unit, uint32_t microbatches,
+                 const std::vector<Stage> &stages,
+                 const std::vector<StageEdge> &edges, llvm::raw_ostream &out);
+
+/// `warmup 3 2 1 0`, of schedule and plan.
+bool parseWarmup(Lexer &lexer, std::vector<uint32_t> &warmup);
+void printWarmup(const std::vector<uint32_t> &warmup, llvm::raw_ostream &out);
+
+/// Nodes by name. O(n log n) to make, O(log n) to ask, whatever the names.
+class NodeNames {
+public:
+  explicit NodeNames(const Graph &graph);
+  std::optional<Id> find(const OpRef &ref) const;
+  /// The later node of each pair that has one name.
+  std::vector<Id> duplicates() const;
+
+private:
+  bool before(Id a, Id b) const;
+  const Graph &graph;
+  std::vector<Id> sorted;
+};
+
+} // namespace sluice::text
+
+#endif // SLUICE_IR_TEXT_SECTIONS_H

@@ -1,0 +1,214 @@
+#include "ir/text/Sections.h"
+
+namespace sluice::text {
+
+namespace {
+
+/// A number of a stage that is printed where it is not 0. One of the members
+/// is set.
+struct StageField {
+  llvm::StringRef name;
+  Ticks Stage::*time = nullptr;
+  uint64_t Stage::*count = nullptr;
+  Bytes StageBytes::*bytes = nullptr;
+};
+
+constexpr StageField kFields[] = {
+    {"forward", &Stage::forward},
+    {"backward_input", &Stage::backwardInput},
+    {"backward_weight", &Stage::backwardWeight},
+    {"recompute", &Stage::recompute},
+    {"parameter_count", nullptr, &Stage::parameterCount},
+    {"active_parameter_count", nullptr, &Stage::activeParameterCount},
+    {"parameters", nullptr, nullptr, &StageBytes::parameters},
+    {"gradients", nullptr, nullptr, &StageBytes::gradients},
+    {"optimizer", nullptr, nullptr, &StageBytes::optimizer},
+    {"activation", nullptr, nullptr, &StageBytes::activation},
+    {"kept_for_weight", nullptr, nullptr, &StageBytes::keptForWeight},
+    {"workspace", nullptr, nullptr, &StageBytes::workspace},
+};
+
+} // namespace
+
+//===----------------------------------------------------------------------===//
+// Printing
+//===----------------------------------------------------------------------===//
+
+static void printField(const StageField &field, const Stage &stage,
+                       TimeUnit unit, llvm::raw_ostream &out) {
+  if (field.time && stage.*field.time != 0)
+    out << ' ' << field.name << ' ' << formatDecimal(stage.*field.time, unit);
+  if (field.count && stage.*field.count != 0)
+    out << ' ' << field.name << ' ' << stage.*field.count;
+  if (field.bytes && stage.bytes.*field.bytes != 0)
+    out << ' ' << field.name << ' ' << stage.bytes.*field.bytes;
+}
+
+static void printStage(size_t index, const Stage &stage, TimeUnit unit,
+                       llvm::raw_ostream &out) {
+  out << "  stage " << index;
+  if (stage.firstLayer != 0 || stage.layers != 0)
+    out << " layers " << stage.firstLayer << '+' << stage.layers;
+  for (const StageField &field : kFields)
+    printField(field, stage, unit, out);
+  if (!stage.backward)
+    out << " no_backward";
+  SourceLocation where = stage.location;
+  if (where != SourceLocation()) {
+    out << " at " << where.line << ':' << where.column;
+    if (where.file != 0)
+      out << " file " << where.file;
+  }
+  if (!stage.description.empty()) {
+    out << ' ';
+    printString(stage.description, out);
+  }
+  out << '\n';
+}
+
+void printStages(TimeUnit unit, uint32_t microbatches,
+                 const std::vector<Stage> &stages,
+                 const std::vector<StageEdge> &edges, llvm::raw_ostream &out) {
+  out << "  time_unit " << llvm::StringRef(timeUnitName(unit)) << '\n'
+      << "  microbatches " << microbatches << '\n';
+  for (size_t i = 0; i < stages.size(); ++i)
+    printStage(i, stages[i], unit, out);
+  for (const StageEdge &edge : edges)
+    out << "  edge " << edge.from << " -> " << edge.to << " bytes "
+        << edge.bytes << '\n';
+}
+
+void printWarmup(const std::vector<uint32_t> &warmup, llvm::raw_ostream &out) {
+  if (warmup.empty())
+    return;
+  out << "  warmup";
+  for (uint32_t count : warmup)
+    out << ' ' << count;
+  out << '\n';
+}
+
+//===----------------------------------------------------------------------===//
+// Parsing
+//===----------------------------------------------------------------------===//
+
+bool parseBlock(Lexer &lexer, SourceLocation opened,
+                const std::function<bool()> &statement) {
+  while (lexer.nextLine()) {
+    if (lexer.accept("}")) {
+      lexer.finishLine();
+      return true;
+    }
+    if (!statement() || !lexer.finishLine())
+      lexer.skipStatement();
+  }
+  return lexer.errorAt(opened, "expected a '}' for this '{', found the end of "
+                               "the text");
+}
+
+std::optional<bool> StageLines::parse(Lexer &lexer) {
+  if (lexer.accept("time_unit"))
+    return parseTimeUnit(lexer);
+  if (lexer.accept("microbatches"))
+    return lexer.takeId(microbatches, "a number of microbatches");
+  if (lexer.accept("stage"))
+    return parseStage(lexer);
+  if (lexer.accept("edge"))
+    return parseEdge(lexer);
+  return std::nullopt;
+}
+
+bool StageLines::parseTimeUnit(Lexer &lexer) {
+  if (timeRead)
+    return lexer.error("the time unit stands after a time");
+  for (TimeUnit unit : {TimeUnit::Unit, TimeUnit::Seconds})
+    if (lexer.accept(timeUnitName(unit))) {
+      timeUnit = unit;
+      return true;
+    }
+  return lexer.unexpected("'unit' or 's'");
+}
+
+bool StageLines::parseStage(Lexer &lexer) {
+  stageLines.push_back(lexer.here());
+  Stage &stage = stages.emplace_back();
+  if (!lexer.takeIndex("stage", nextStage))
+    return false;
+  uint32_t seen = 0;
+  while (!lexer.atEnd())
+    if (!parseField(lexer, stage, seen))
+      return false;
+  return true;
+}
+
+static bool parseLayers(Lexer &lexer, Stage &stage) {
+  return lexer.takeId(stage.firstLayer, "the number of a layer") &&
+         lexer.take("+") && lexer.takeId(stage.layers, "a number of layers");
+}
+
+static bool parseLocation(Lexer &lexer, Stage &stage) {
+  SourceLocation &where = stage.location;
+  if (!lexer.takeId(where.line, "a line", ~0u) || !lexer.take(":") ||
+      !lexer.takeId(where.column, "a column", ~0u))
+    return false;
+  return !lexer.accept("file") ||
+         lexer.takeId(where.file, "the number of a file", ~0u);
+}
+
+bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
+  // One bit a field; what stands in the table has the low ones.
+  enum : uint32_t { Description = 28, Layers, NoBackward, At };
+  auto first = [&](uint32_t bit) {
+    bool before = seen >> bit & 1;
+    seen |= 1u << bit;
+    return !before ||
+           lexer.error("a stage gives '" + lexer.peek() + "' a second time");
+  };
+  if (lexer.peek() == "layers")
+    return first(Layers) && lexer.take("layers") && parseLayers(lexer, stage);
+  if (lexer.peek() == "at")
+    return first(At) && lexer.take("at") && parseLocation(lexer, stage);
+  if (lexer.peek() == "no_backward") {
+    stage.backward = false;
+    return first(NoBackward) && lexer.take("no_backward");
+  }
+  if (lexer.peek().starts_with("\""))
+    return first(Description) &&
+           lexer.takeName(stage.description, "a description");
+  for (uint32_t i = 0; i < std::size(kFields); ++i) {
+    const StageField &field = kFields[i];
+    if (lexer.peek() != field.name)
+      continue;
+    if (!first(i) || !lexer.take(field.name))
+      return false;
+    if (field.time)
+      return takeTime(lexer, stage.*field.time);
+    if (field.count)
+      return lexer.takeNumber(stage.*field.count, "a count", ~uint64_t(0));
+    return lexer.takeBytes(stage.bytes.*field.bytes);
+  }
+  return lexer.unexpected("a field of a stage");
+}
+
+bool StageLines::parseEdge(Lexer &lexer) {
+  edgeLines.push_back(lexer.here());
+  StageEdge &edge = edges.emplace_back(StageEdge{0, 0, 0});
+  return lexer.takeId(edge.from, "a stage") && lexer.take("->") &&
+         lexer.takeId(edge.to, "a stage") && lexer.take("bytes") &&
+         lexer.takeBytes(edge.bytes);
+}
+
+SourceLocation StageLines::at(const StructureFault &fault) const {
+  if (fault.part == StructureFault::Part::Stage)
+    return stageLines[fault.index];
+  return edgeLines[fault.index];
+}
+
+bool parseWarmup(Lexer &lexer, std::vector<uint32_t> &warmup) {
+  do
+    if (!lexer.takeId(warmup.emplace_back(), "a warmup count"))
+      return false;
+  while (!lexer.atEnd());
+  return true;
+}
+
+} // namespace sluice::text

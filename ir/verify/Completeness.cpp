@@ -1,0 +1,175 @@
+#include "ir/verify/Internal.h"
+
+namespace sluice::verify {
+namespace {
+
+/// What was seen of a stage and microbatch: a bit per kind of computation in
+/// the low bits, above them its rank plus one.
+using Seen = uint32_t;
+constexpr unsigned kRankShift = 5;
+constexpr Seen kForward = 1, kBackward = 2, kInput = 4, kWeight = 8,
+               kRecompute = 16;
+
+constexpr Seen bitOf(Op op) {
+  switch (op) {
+  case Op::Forward:
+    return kForward;
+  case Op::Backward:
+    return kBackward;
+  case Op::BackwardInput:
+    return kInput;
+  case Op::BackwardWeight:
+    return kWeight;
+  case Op::Recompute:
+    return kRecompute;
+  case Op::SendForward:
+  case Op::RecvForward:
+  case Op::SendBackward:
+  case Op::RecvBackward:
+  case Op::OptimizerStep:
+    return 0;
+  }
+  return 0;
+}
+
+class Completeness {
+public:
+  Completeness(const PlanIndex &of, Report &to)
+      : index(of), plan(of.plan), report(to), stageState(plan.stages.size()) {}
+
+  void check() {
+    uint64_t cells = uint64_t(plan.stages.size()) * plan.microbatches;
+    constexpr uint64_t kAlwaysCounted = uint64_t(1) << 20;
+    if (cells > kAlwaysCounted && cells > index.operations())
+      return tell(FindingKind::Missing, {},
+                  std::to_string(cells) +
+                      " forwards are needed, the plan has " +
+                      std::to_string(index.operations()) + " operations");
+    seen.assign(cells, 0);
+    for (Id r = 0; r < plan.ranks.size(); ++r)
+      checkRank(r);
+    for (Id s = 0; s < plan.stages.size(); ++s)
+      for (Id k = 0; k < plan.microbatches; ++k)
+        checkCell(s, k);
+  }
+
+private:
+  struct StageState {
+    Id rank = kNone;       ///< the rank that the next two are about
+    bool gradient = false; ///< has a gradient there
+    uint32_t step = kNone; ///< position of its step there
+  };
+
+  void tell(FindingKind kind, std::optional<OpPlace> place,
+            std::string message) {
+    if (report.admits(kind))
+      report.error(kind, place, std::move(message));
+  }
+
+  void checkRank(Id r) {
+    const RankPlan &rank = plan.ranks[r];
+    stagesHere.clear();
+    for (uint32_t at = 0; at < rank.ops.size(); ++at) {
+      const PlanOp &op = rank.ops[at];
+      if (isMessage(op.op))
+        continue;
+      StageState &state = stageState[op.stage];
+      if (state.rank != r) {
+        state = {r, false, kNone};
+        stagesHere.push_back(op.stage);
+      }
+      if (op.op == Op::OptimizerStep)
+        step(state, op, {r, at});
+      else
+        compute(state, op, {r, at});
+    }
+    if (!index.hasStep)
+      return;
+    for (Id s : stagesHere)
+      if (stageState[s].gradient && stageState[s].step == kNone)
+        tell(FindingKind::Missing, OpPlace{r, 0},
+             opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
+                 std::to_string(r));
+  }
+
+  void step(StageState &state, const PlanOp &op, OpPlace place) {
+    if (state.step != kNone)
+      tell(FindingKind::Duplicate, place,
+           nameOf(op) + " stands twice on rank " + std::to_string(place.rank));
+    else if (!state.gradient)
+      tell(FindingKind::Order, place,
+           nameOf(op) + " stands before any gradient of stage " +
+               std::to_string(op.stage) + " on rank " +
+               std::to_string(place.rank));
+    state.step = place.index;
+  }
+
+  void compute(StageState &state, const PlanOp &op, OpPlace place) {
+    Seen bit = bitOf(op.op);
+    Seen &cell = seen[size_t(op.stage) * plan.microbatches + op.microbatch];
+    state.gradient |= (bit & (kBackward | kWeight)) != 0;
+    if (state.step != kNone)
+      tell(FindingKind::Order, place,
+           nameOf(op) + " stands after " +
+               opName(Op::OptimizerStep, op.stage, kNone));
+    if ((cell >> kRankShift) == 0)
+      cell |= (place.rank + 1) << kRankShift;
+    else if ((cell >> kRankShift) != place.rank + 1)
+      tell(FindingKind::Order, place,
+           nameOf(op) + " is on rank " + std::to_string(place.rank) +
+               ", the rest of stage " + std::to_string(op.stage) +
+               ", microbatch " + std::to_string(op.microbatch) + " on rank " +
+               std::to_string((cell >> kRankShift) - 1));
+    if (cell & bit)
+      tell(FindingKind::Duplicate, place, nameOf(op) + " stands twice");
+    else if (!plan.stages[op.stage].backward && bit != kForward)
+      tell(FindingKind::Malformed, place,
+           nameOf(op) + " is in the plan, but stage " +
+               std::to_string(op.stage) + " has no backward");
+    else if (bit == kBackward && (cell & (kInput | kWeight)))
+      beside(op, cell & kInput ? Op::BackwardInput : Op::BackwardWeight, place);
+    else if ((bit & (kInput | kWeight)) && (cell & kBackward))
+      beside(op, Op::Backward, place);
+    cell |= bit;
+  }
+
+  void beside(const PlanOp &op, Op other, OpPlace place) {
+    tell(FindingKind::Duplicate, place,
+         nameOf(op) + " stands beside " +
+             opName(other, op.stage, op.microbatch) +
+             ": a backward is whole or split, not both");
+  }
+
+  void checkCell(Id s, Id k) {
+    Seen cell = seen[size_t(s) * plan.microbatches + k];
+    Seen backward = cell & (kBackward | kInput | kWeight);
+    if (!(cell & kForward))
+      missing(Op::Forward, s, k);
+    if (!plan.stages[s].backward || (backward & kBackward) ||
+        backward == (kInput | kWeight))
+      return;
+    missing(backward == 0        ? Op::Backward
+            : backward == kInput ? Op::BackwardWeight
+                                 : Op::BackwardInput,
+            s, k);
+  }
+
+  void missing(Op op, Id s, Id k) {
+    tell(FindingKind::Missing, {}, opName(op, s, k) + " is missing");
+  }
+
+  const PlanIndex &index;
+  const Plan &plan;
+  Report &report;
+  std::vector<Seen> seen; ///< stage by stage
+  std::vector<StageState> stageState;
+  std::vector<Id> stagesHere;
+};
+
+} // namespace
+
+void checkCompleteness(const PlanIndex &index, Report &report) {
+  Completeness(index, report).check();
+}
+
+} // namespace sluice::verify

@@ -1,0 +1,155 @@
+//===- ir/verify/Internal.h - What the proofs of a plan share
+//---------------===//
+//
+// Operations are numbered through all ranks, list after list. A unit is what
+// starts and ends as one: a group, or an operation outside of groups.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_VERIFY_INTERNAL_H
+#define SLUICE_IR_VERIFY_INTERNAL_H
+
+#include "ir/Plan.h"
+#include "ir/verify/Verify.h"
+
+#include <array>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice::verify {
+
+/// Collects findings. Of each kind only the first kMaxOfKind are told in full,
+/// so that a broken plan of a million operations does not make a million texts.
+class Report {
+public:
+  explicit Report(Result &to) : result(to) {}
+
+  /// Counts a finding of `kind`; true if it is still to be told.
+  bool admits(FindingKind kind) {
+    return ++counts[static_cast<unsigned>(kind)] <= kMaxOfKind;
+  }
+  void error(FindingKind kind, std::optional<OpPlace> place,
+             std::string message, std::vector<OpPlace> cycle = {});
+  void warning(FindingKind kind, std::optional<OpPlace> place,
+               std::string message);
+  bool has(FindingKind kind) const {
+    return counts[static_cast<unsigned>(kind)] != 0;
+  }
+  /// Adds how many findings of each kind were not told.
+  void finish();
+
+  static constexpr uint64_t kMaxOfKind = 100;
+
+private:
+  Result &result;
+  std::array<uint64_t, 8> counts{};
+};
+
+/// Lists of edge numbers, one list per stage.
+struct EdgeLists {
+  std::vector<Id> first; ///< stages + 1
+  std::vector<Id> edges;
+  std::span<const Id> of(Id stage) const {
+    return std::span(edges).subspan(first[stage],
+                                    first[stage + 1] - first[stage]);
+  }
+};
+
+/// A plan whose indexes are known to be in range, with its numbering.
+struct PlanIndex {
+  const Plan &plan;
+  std::vector<Id> firstOp;   ///< per rank, and one past the last
+  std::vector<Id> firstUnit; ///< as firstOp, of units
+  bool hasGroups = false;
+  bool hasStep = false;
+  std::vector<Id> unitOf;      ///< per operation; empty without groups
+  std::vector<Id> firstInUnit; ///< per unit and one past; empty without groups
+
+  /// The operation at the other end of a message; kNone for the others.
+  std::vector<Id> mate;
+  /// The edge whose data a message carries; kNone if it matches none.
+  std::vector<Id> edge;
+  /// The sends and receives of channel c in order are those from
+  /// firstOfChannel[c] to the next channel's.
+  std::vector<Id> firstOfChannel, sends, receives;
+
+  EdgeLists incoming, outgoing;      ///< what F reads and writes
+  EdgeLists gradientIn, gradientOut; ///< what B reads and writes
+
+  explicit PlanIndex(const Plan &of) : plan(of) {}
+
+  Id operations() const { return firstOp.back(); }
+  Id units() const { return firstUnit.back(); }
+  Id unit(Id op) const { return hasGroups ? unitOf[op] : op; }
+  /// Operations [first, second) of a unit.
+  std::pair<Id, Id> members(Id unit) const {
+    return hasGroups ? std::pair(firstInUnit[unit], firstInUnit[unit + 1])
+                     : std::pair(unit, unit + 1);
+  }
+  Id rankOf(Id op) const; ///< O(log ranks)
+  OpPlace place(Id op) const {
+    Id rank = rankOf(op);
+    return {rank, op - firstOp[rank]};
+  }
+  const PlanOp &op(OpPlace at) const {
+    return plan.ranks[at.rank].ops[at.index];
+  }
+  const PlanOp &op(Id number) const { return op(place(number)); }
+};
+
+/// Positions that operation `at` of `rank` waits for.
+inline std::span<const uint32_t> waitsAt(const RankPlan &rank, uint32_t at) {
+  size_t first = rank.ops[at].firstWait;
+  size_t end =
+      at + 1 < rank.ops.size() ? rank.ops[at + 1].firstWait : rank.waits.size();
+  return std::span(rank.waits).subspan(first, end - first);
+}
+/// Operands of operation `at` of `rank`.
+inline std::span<const Operand> operandsAt(const RankPlan &rank, uint32_t at) {
+  size_t first = rank.ops[at].firstOperand;
+  size_t end = at + 1 < rank.ops.size() ? rank.ops[at + 1].firstOperand
+                                        : rank.operands.size();
+  return std::span(rank.operands).subspan(first, end - first);
+}
+
+inline std::string nameOf(const PlanOp &op) {
+  return opName(op.op, op.stage, op.microbatch);
+}
+inline std::string nameOf(const Plan &plan, OpPlace at) {
+  return nameOf(plan.ranks[at.rank].ops[at.index]);
+}
+
+/// Checks every index and fills `index` but for the messages. False, with
+/// `malformed` findings, if the plan cannot be walked. Linear.
+bool indexPlan(PlanIndex &index, Report &report);
+
+/// Every stage and microbatch is computed exactly once, on one rank, and every
+/// trained stage is stepped after. Linear.
+void checkCompleteness(const PlanIndex &index, Report &report);
+
+/// Pairs n-th send and n-th receive of every channel and compares what they
+/// carry; false on any `mismatch`. Linear.
+bool matchMessages(PlanIndex &index, Report &report);
+
+/// Freedom from deadlock; fills holds and minBuffering. Needs a plan that
+/// matches. Linear, times the logarithm of the longest channel when it fails.
+void checkProgress(const PlanIndex &index, const Options &options,
+                   Report &report, Result &result);
+
+/// Every value read is the one that the model means, and bytes are reused only
+/// after all their uses. Linear in operations and operands times streams of a
+/// rank, plus sorting the distinct buffers.
+void checkFlow(const PlanIndex &index, Report &report);
+
+/// The arena and the allowance fit in the limit.
+void checkMemory(const PlanIndex &index, Report &report);
+
+/// How `cycle` of `plan` is told in one sentence, with a fix where two
+/// messages of a rank have the wrong order.
+std::string deadlockMessage(const Plan &plan, Progress progress,
+                            std::span<const OpPlace> cycle);
+
+} // namespace sluice::verify
+
+#endif // SLUICE_IR_VERIFY_INTERNAL_H

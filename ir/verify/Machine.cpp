@@ -1,0 +1,334 @@
+#include "ir/verify/Machine.h"
+
+#include <algorithm>
+
+namespace sluice::verify {
+
+//===----------------------------------------------------------------------===//
+// Building
+//===----------------------------------------------------------------------===//
+
+Machine::Machine(const PlanIndex &of, Progress progress) : index(of) {
+  numberMessages();
+  addOrder(progress);
+  addWaits();
+  after = Digraph::fromPairs(index.units(), before);
+  predecessors.assign(index.units(), 0);
+  for (auto [first, second] : before)
+    ++predecessors[second];
+}
+
+void Machine::numberMessages() {
+  slotOf.assign(index.operations(), kNone);
+  channelOf.assign(index.operations(), kNone);
+  sends.assign(index.operations(), 0);
+  for (Id c = 0; c < index.plan.channels.size(); ++c)
+    for (Id slot = index.firstOfChannel[c]; slot < index.firstOfChannel[c + 1];
+         ++slot) {
+      Id send = index.sends[slot], receive = index.receives[slot];
+      slotOf[send] = slotOf[receive] = slot;
+      channelOf[send] = channelOf[receive] = c;
+      sends[send] = 1;
+    }
+}
+
+/// The queue of a message: one for all, one per peer, or two per peer.
+Id Machine::queueOf(const PlanOp &op, Progress progress) const {
+  const Channel &channel = index.plan.channels[op.channel];
+  Id peer = isSend(op.op) ? channel.destination : channel.source;
+  switch (progress) {
+  case Progress::Rank:
+    return 0;
+  case Progress::Pair:
+    return peer;
+  case Progress::Edge:
+    return 2 * peer + (isSend(op.op) ? 1 : 0);
+  }
+  return 0;
+}
+
+/// Streams and queues are in order.
+void Machine::addOrder(Progress progress) {
+  size_t ranks = index.plan.ranks.size();
+  std::vector<Id> lastOnStream(256);
+  std::vector<Id> lastInQueue(2 * ranks, kNone), used;
+  auto follow = [this](Id &last, Id unit) {
+    if (last != kNone && last != unit)
+      before.emplace_back(last, unit);
+    last = unit;
+  };
+  Id number = 0;
+  for (const RankPlan &rank : index.plan.ranks) {
+    std::fill(lastOnStream.begin(), lastOnStream.end(), kNone);
+    for (const PlanOp &op : rank.ops) {
+      Id unit = index.unit(number++);
+      follow(lastOnStream[op.stream], unit);
+      if (!isMessage(op.op))
+        continue;
+      Id queue = queueOf(op, progress);
+      used.push_back(queue);
+      follow(lastInQueue[queue], unit);
+    }
+    for (Id queue : used)
+      lastInQueue[queue] = kNone;
+    used.clear();
+  }
+}
+
+void Machine::addWaits() {
+  for (Id r = 0; r < index.plan.ranks.size(); ++r) {
+    const RankPlan &rank = index.plan.ranks[r];
+    Id first = index.firstOp[r];
+    for (uint32_t at = 0; at < rank.ops.size(); ++at)
+      for (uint32_t wait : waitsAt(rank, at))
+        before.emplace_back(index.unit(first + wait), index.unit(first + at));
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Running
+//===----------------------------------------------------------------------===//
+
+bool Machine::run(uint32_t buffered) {
+  Id units = index.units();
+  buffers = buffered;
+  need = predecessors;
+  pending.assign(units, 0);
+  phase.assign(units, Phase::Waits);
+  satisfied.assign(index.operations(), 0);
+  startable.clear();
+  endable.clear();
+  for (Id unit = 0; unit < units; ++unit)
+    if (need[unit] == 0)
+      startable.push_back(unit);
+  Id ended = 0;
+  while (!startable.empty() || !endable.empty()) {
+    if (!endable.empty()) {
+      Id unit = endable.back();
+      endable.pop_back();
+      ++ended;
+      end(unit);
+      continue;
+    }
+    Id unit = startable.back();
+    startable.pop_back();
+    start(unit);
+  }
+  return ended == units;
+}
+
+/// The send ends without its mate: N messages fit, or N before it was taken.
+bool Machine::hasRoom(Id send) const {
+  if (buffers == 0)
+    return false;
+  Id slot = slotOf[send], first = index.firstOfChannel[channelOf[send]];
+  return slot - first < buffers ||
+         phase[index.unit(index.receives[slot - buffers])] == Phase::Ended;
+}
+
+bool Machine::needsMate(Id op) const {
+  Id mate = index.mate[op];
+  if (mate == kNone || phase[index.unit(mate)] != Phase::Waits)
+    return false;
+  return index.unit(mate) != index.unit(op) && !(sends[op] && hasRoom(op));
+}
+
+void Machine::start(Id unit) {
+  phase[unit] = Phase::Started;
+  auto [first, end] = index.members(unit);
+  for (Id op = first; op < end; ++op) {
+    Id mate = index.mate[op];
+    if (needsMate(op))
+      ++pending[unit];
+    else
+      satisfied[op] = 1;
+    if (mate != kNone && phase[index.unit(mate)] == Phase::Started &&
+        index.unit(mate) != unit)
+      satisfy(mate);
+  }
+  if (pending[unit] == 0)
+    endable.push_back(unit);
+}
+
+void Machine::satisfy(Id message) {
+  if (satisfied[message])
+    return;
+  satisfied[message] = 1;
+  Id unit = index.unit(message);
+  if (--pending[unit] == 0)
+    endable.push_back(unit);
+}
+
+void Machine::end(Id unit) {
+  phase[unit] = Phase::Ended;
+  for (Id e = after.first[unit]; e < after.first[unit + 1]; ++e)
+    if (--need[after.target[e]] == 0)
+      startable.push_back(after.target[e]);
+  if (buffers == 0)
+    return;
+  auto [first, last] = index.members(unit);
+  for (Id op = first; op < last; ++op)
+    if (slotOf[op] != kNone && !sends[op])
+      freeBuffer(op);
+}
+
+/// A message was taken: the send that waits for its place may end.
+void Machine::freeBuffer(Id receive) {
+  Id slot = slotOf[receive], end = index.firstOfChannel[channelOf[receive] + 1];
+  if (end - slot <= buffers)
+    return;
+  Id send = index.sends[slot + buffers];
+  if (phase[index.unit(send)] == Phase::Started)
+    satisfy(send);
+}
+
+//===----------------------------------------------------------------------===//
+// The witness
+//===----------------------------------------------------------------------===//
+
+Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
+  std::vector<Id> numberOf(index.units(), kNone);
+  for (Id n = 0; n < stuck.size(); ++n)
+    numberOf[stuck[n]] = n;
+  std::vector<std::pair<Id, Id>> pairs;
+  for (auto [first, second] : before)
+    if (numberOf[first] != kNone)
+      pairs.emplace_back(2 * numberOf[second], 2 * numberOf[first] + 1);
+  for (Id n = 0; n < stuck.size(); ++n) {
+    if (phase[stuck[n]] == Phase::Waits)
+      pairs.emplace_back(2 * n + 1, 2 * n);
+    auto [first, end] = index.members(stuck[n]);
+    for (Id op = first; op < end; ++op)
+      if (needsMate(op))
+        pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(index.mate[op])]);
+  }
+  return Digraph::fromPairs(static_cast<Id>(2 * stuck.size()), pairs);
+}
+
+/// The member of `unit` that needs a mate in unit `peer`.
+Id Machine::memberMeeting(Id unit, Id peer) const {
+  auto [first, end] = index.members(unit);
+  while (first < end &&
+         !(needsMate(first) && index.unit(index.mate[first]) == peer))
+    ++first;
+  return first;
+}
+
+/// A member of a group that waits for another one, and that one.
+std::vector<OpPlace> Machine::waitInside(Id unit) const {
+  auto [first, end] = index.members(unit);
+  OpPlace begin = index.place(first);
+  for (uint32_t at = begin.index; at < begin.index + (end - first); ++at)
+    for (uint32_t wait : waitsAt(index.plan.ranks[begin.rank], at))
+      if (wait >= begin.index)
+        return {{begin.rank, at}, {begin.rank, wait}};
+  return {begin};
+}
+
+std::vector<OpPlace> Machine::witness() const {
+  std::vector<Id> stuck;
+  for (Id unit = 0; unit < index.units(); ++unit)
+    if (phase[unit] != Phase::Ended)
+      stuck.push_back(unit);
+  std::vector<Id> cycle = shortestCycle(waitsFor(stuck));
+  size_t length = cycle.size();
+  auto unitAt = [&](size_t i) { return stuck[cycle[i % length] / 2]; };
+  // From the end of one unit to the start of another: a message and its mate.
+  auto isMessageStep = [&](size_t i) {
+    return cycle[i % length] % 2 == 1 && cycle[(i + 1) % length] % 2 == 0 &&
+           unitAt(i) != unitAt(i + 1);
+  };
+  size_t begin = 0;
+  while (begin < length && !isMessageStep(begin))
+    ++begin;
+  if (length != 0 && begin == length && unitAt(0) == unitAt(1))
+    return waitInside(unitAt(0));
+
+  std::vector<Id> told;
+  for (size_t i = begin; i < begin + length; ++i)
+    if (isMessageStep(i)) {
+      Id op = memberMeeting(unitAt(i), unitAt(i + 1));
+      if (told.empty() || told.back() != op)
+        told.push_back(op);
+      if (index.mate[op] != told.front())
+        told.push_back(index.mate[op]);
+    } else if (told.empty() || index.unit(told.back()) != unitAt(i)) {
+      told.push_back(index.members(unitAt(i)).first);
+    }
+  std::vector<OpPlace> places;
+  for (Id op : told)
+    places.push_back(index.place(op));
+  return places;
+}
+
+//===----------------------------------------------------------------------===//
+// The quick proof
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+class ListOrder {
+public:
+  explicit ListOrder(const PlanIndex &of)
+      : index(of), ranks(of.plan.ranks.size()) {}
+
+  bool run() {
+    for (Id r = 0; r < ranks.size(); ++r) {
+      ranks[r] = {index.firstUnit[r], 0};
+      complete.push_back(r);
+      // The unit before the first is complete.
+      --ranks[r].unit;
+      while (!complete.empty()) {
+        Id next = complete.back();
+        complete.pop_back();
+        advance(next);
+      }
+    }
+    for (Id r = 0; r < ranks.size(); ++r)
+      if (ranks[r].unit != index.firstUnit[r + 1])
+        return false;
+    return true;
+  }
+
+private:
+  struct Rank {
+    Id unit = kNone; ///< the unit that runs; kNone before the rank begins
+    Id missing = 0;  ///< its members whose mates have not started
+  };
+
+  void advance(Id r) {
+    Rank &rank = ranks[r];
+    for (Id end = index.firstUnit[r + 1]; ++rank.unit != end;) {
+      rank.missing = 0;
+      auto [first, last] = index.members(rank.unit);
+      for (Id op = first; op < last; ++op)
+        if (index.mate[op] != kNone)
+          meet(rank, r, op);
+      if (rank.missing != 0)
+        return;
+    }
+  }
+
+  void meet(Rank &rank, Id r, Id op) {
+    const PlanOp &message = index.plan.ranks[r].ops[op - index.firstOp[r]];
+    const Channel &channel = index.plan.channels[message.channel];
+    Id peer = isSend(message.op) ? channel.destination : channel.source;
+    Id mate = index.unit(index.mate[op]);
+    if (mate == rank.unit)
+      return;
+    if (peer == r || ranks[peer].unit != mate)
+      ++rank.missing;
+    else if (--ranks[peer].missing == 0)
+      complete.push_back(peer);
+  }
+
+  const PlanIndex &index;
+  std::vector<Rank> ranks;
+  std::vector<Id> complete; ///< ranks whose unit has ended
+};
+
+} // namespace
+
+bool runsInListOrder(const PlanIndex &index) { return ListOrder(index).run(); }
+
+} // namespace sluice::verify

@@ -1,0 +1,210 @@
+#include "ir/verify/Internal.h"
+
+#include <algorithm>
+
+namespace sluice::verify {
+namespace {
+
+class Matching {
+public:
+  Matching(PlanIndex &of, Report &to)
+      : index(of), plan(of.plan), report(to), counts(of.plan.channels.size()) {}
+
+  bool match() {
+    index.mate.assign(index.operations(), kNone);
+    index.edge.assign(index.operations(), kNone);
+    count();
+    list();
+    for (Id c = 0; c < plan.channels.size(); ++c)
+      matchChannel(c);
+    return !report.has(FindingKind::Mismatch);
+  }
+
+private:
+  struct Counts {
+    Id sends = 0;
+    Id receives = 0;
+  };
+
+  void count() {
+    for (const RankPlan &rank : plan.ranks)
+      for (const PlanOp &op : rank.ops)
+        if (isSend(op.op))
+          ++counts[op.channel].sends;
+        else if (isReceive(op.op))
+          ++counts[op.channel].receives;
+  }
+
+  void list() {
+    std::vector<Counts> next;
+    Id total = 0;
+    for (const Counts &each : counts) {
+      index.firstOfChannel.push_back(total);
+      next.push_back({total, total});
+      total += std::max(each.sends, each.receives);
+    }
+    index.firstOfChannel.push_back(total);
+    index.sends.assign(total, kNone);
+    index.receives.assign(total, kNone);
+    Id number = 0;
+    for (const RankPlan &rank : plan.ranks)
+      for (const PlanOp &op : rank.ops) {
+        if (isSend(op.op))
+          index.sends[next[op.channel].sends++] = number;
+        else if (isReceive(op.op))
+          index.receives[next[op.channel].receives++] = number;
+        ++number;
+      }
+  }
+
+  const PlanOp &sendOf(Id c, Id op) const {
+    Id rank = plan.channels[c].source;
+    return plan.ranks[rank].ops[op - index.firstOp[rank]];
+  }
+  const PlanOp &receiveOf(Id c, Id op) const {
+    Id rank = plan.channels[c].destination;
+    return plan.ranks[rank].ops[op - index.firstOp[rank]];
+  }
+  Bytes bytesOf(Id rank, const PlanOp &op) const {
+    const RankPlan &list = plan.ranks[rank];
+    return list.buffers[list.operands[op.firstOperand].buffer].bytes;
+  }
+
+  /// The edge from stage `from` to stage `to`; kNone without one.
+  Id findEdge(Id from, Id to) const {
+    std::span<const Id> out = index.outgoing.of(from);
+    auto at =
+        std::lower_bound(out.begin(), out.end(), to, [this](Id edge, Id stage) {
+          return plan.edges[edge].to < stage;
+        });
+    return at != out.end() && plan.edges[*at].to == to ? *at : kNone;
+  }
+
+  void matchChannel(Id c) {
+    Id pairs = std::min(counts[c].sends, counts[c].receives);
+    Id first = index.firstOfChannel[c];
+    bool told = false;
+    for (Id n = 0; n < pairs; ++n) {
+      Id send = index.sends[first + n], receive = index.receives[first + n];
+      index.mate[send] = receive;
+      index.mate[receive] = send;
+      const PlanOp &sender = sendOf(c, send);
+      const PlanOp &receiver = receiveOf(c, receive);
+      bool forward = info(sender.op).payload == Payload::Activation;
+      Id edge = forward ? findEdge(sender.stage, receiver.stage)
+                        : findEdge(receiver.stage, sender.stage);
+      if (edge != kNone && !forward && !trained(edge))
+        edge = kNone;
+      if (told |= !told && differs(c, n, sender, receiver, edge); told)
+        continue; // what follows on this channel only repeats it
+      index.edge[send] = index.edge[receive] = edge;
+    }
+    if (counts[c].sends != counts[c].receives)
+      unpaired(c, pairs);
+    else if (index.hasGroups && !told)
+      compareGroups(c, pairs);
+  }
+
+  bool trained(Id edge) const {
+    return plan.stages[plan.edges[edge].from].backward &&
+           plan.stages[plan.edges[edge].to].backward;
+  }
+
+  std::string channelName(Id c) const {
+    const Channel &channel = plan.channels[c];
+    return "from rank " + std::to_string(channel.source) + " to rank " +
+           std::to_string(channel.destination) + " on communicator " +
+           std::to_string(channel.communicator);
+  }
+
+  bool tell(OpPlace place, std::string message) {
+    if (report.admits(FindingKind::Mismatch))
+      report.error(FindingKind::Mismatch, place, std::move(message));
+    return true;
+  }
+
+  /// Whether the n-th pair of channel `c` carries two different things.
+  bool differs(Id c, Id n, const PlanOp &sender, const PlanOp &receiver,
+               Id edge) {
+    const Channel &channel = plan.channels[c];
+    Bytes sent = bytesOf(channel.source, sender);
+    Bytes taken = bytesOf(channel.destination, receiver);
+    bool same = info(sender.op).mate == receiver.op &&
+                sender.microbatch == receiver.microbatch && edge != kNone;
+    if (same && sent == taken)
+      return false;
+    OpPlace place{channel.destination,
+                  index.receives[index.firstOfChannel[c] + n] -
+                      index.firstOp[channel.destination]};
+    std::string pair = "message " + std::to_string(n + 1) + " " +
+                       channelName(c) + ": " + nameOf(sender) + " ";
+    if (!same)
+      return tell(place, pair + "meets " + nameOf(receiver));
+    return tell(place, pair + "sends " + std::to_string(sent) + " bytes, " +
+                           nameOf(receiver) + " takes " +
+                           std::to_string(taken));
+  }
+
+  void unpaired(Id c, Id pairs) {
+    const Channel &channel = plan.channels[c];
+    bool isSendLeft = counts[c].sends > pairs;
+    Id slot = index.firstOfChannel[c] + pairs;
+    Id op = isSendLeft ? index.sends[slot] : index.receives[slot];
+    const PlanOp &left = isSendLeft ? sendOf(c, op) : receiveOf(c, op);
+    Id rank = isSendLeft ? channel.source : channel.destination;
+    tell({rank, op - index.firstOp[rank]},
+         channelName(c) + " there are " + std::to_string(counts[c].sends) +
+             " sends and " + std::to_string(counts[c].receives) +
+             " receives: " + nameOf(left) + " meets nothing");
+  }
+
+  /// Whether the n-th message of a channel's list starts another unit there
+  /// than the one before it. Members of a group stand together in the list.
+  bool startsUnit(const std::vector<Id> &list, Id slot) const {
+    return index.unit(list[slot]) != index.unit(list[slot - 1]);
+  }
+  Id unitSize(const std::vector<Id> &list, Id slot, Id first, Id end) const {
+    Id unit = index.unit(list[slot]), size = 1;
+    for (Id at = slot; at > first && index.unit(list[at - 1]) == unit; --at)
+      ++size;
+    for (Id at = slot + 1; at < end && index.unit(list[at]) == unit; ++at)
+      ++size;
+    return size;
+  }
+
+  /// Warns where one end of a channel groups other messages than the other.
+  void compareGroups(Id c, Id pairs) {
+    Id first = index.firstOfChannel[c], slot = first + 1;
+    while (slot < first + pairs &&
+           startsUnit(index.sends, slot) == startsUnit(index.receives, slot))
+      ++slot;
+    if (slot >= first + pairs)
+      return;
+    const Channel &channel = plan.channels[c];
+    Id send = index.sends[slot], receive = index.receives[slot];
+    Id sends = unitSize(index.sends, slot, first, first + pairs);
+    Id receives = unitSize(index.receives, slot, first, first + pairs);
+    report.warning(
+        FindingKind::Mismatch,
+        OpPlace{channel.source, send - index.firstOp[channel.source]},
+        "groups of different sizes meet " + channelName(c) + ": " +
+            nameOf(sendOf(c, send)) + " is one of " + std::to_string(sends) +
+            (sends == 1 ? " send, " : " sends, ") +
+            nameOf(receiveOf(c, receive)) + " one of " +
+            std::to_string(receives) +
+            (receives == 1 ? " receive" : " receives"));
+  }
+
+  PlanIndex &index;
+  const Plan &plan;
+  Report &report;
+  std::vector<Counts> counts; ///< per channel
+};
+
+} // namespace
+
+bool matchMessages(PlanIndex &index, Report &report) {
+  return Matching(index, report).match();
+}
+
+} // namespace sluice::verify

@@ -1,0 +1,96 @@
+#include "ir/verify/Machine.h"
+
+#include <algorithm>
+
+namespace sluice::verify {
+namespace {
+
+constexpr unsigned numberOf(Progress progress) {
+  return static_cast<unsigned>(progress);
+}
+
+Id longestChannel(const PlanIndex &index) {
+  Id longest = 0;
+  for (size_t c = 0; c + 1 < index.firstOfChannel.size(); ++c)
+    longest = std::max(longest,
+                       index.firstOfChannel[c + 1] - index.firstOfChannel[c]);
+  return longest;
+}
+
+/// Least N under which `machine`, which fails without buffers, ends: doubling,
+/// then bisection; more buffers never hurt.
+std::optional<uint32_t> leastBuffering(Machine &machine, Id longest) {
+  if (longest == 0 || !machine.run(longest))
+    return std::nullopt;
+  uint32_t fails = 0, holds = 1;
+  while (holds < longest && !machine.run(holds)) {
+    fails = holds;
+    holds *= 2;
+  }
+  holds = std::min(holds, longest);
+  while (holds - fails > 1) {
+    uint32_t middle = fails + (holds - fails) / 2;
+    (machine.run(middle) ? holds : fails) = middle;
+  }
+  return holds;
+}
+
+/// A wait of a group's member for another of its members never fires, and is
+/// the only way in which list order hides a cycle from the quick proof.
+bool waitsInside(const PlanIndex &index) {
+  if (!index.hasGroups)
+    return false;
+  for (Id r = 0; r < index.plan.ranks.size(); ++r) {
+    const RankPlan &rank = index.plan.ranks[r];
+    Id first = index.firstOp[r];
+    for (uint32_t at = 0; at < rank.ops.size(); ++at)
+      for (uint32_t wait : waitsAt(rank, at))
+        if (index.unit(first + wait) == index.unit(first + at))
+          return true;
+  }
+  return false;
+}
+
+void reportDeadlock(const PlanIndex &index, const Machine &machine,
+                    Progress progress, Report &report) {
+  std::vector<OpPlace> cycle = machine.witness();
+  report.admits(FindingKind::Deadlock);
+  std::string message = deadlockMessage(index.plan, progress, cycle);
+  std::optional<OpPlace> place;
+  if (!cycle.empty())
+    place = cycle.front();
+  report.error(FindingKind::Deadlock, place, std::move(message),
+               std::move(cycle));
+}
+
+} // namespace
+
+void checkProgress(const PlanIndex &index, const Options &options,
+                   Report &report, Result &result) {
+  if (!waitsInside(index) && runsInListOrder(index)) {
+    std::fill(std::begin(result.holds), std::end(result.holds), true);
+    result.minBuffering = 0;
+    return;
+  }
+  bool implied = false; // by a stricter model that holds
+  for (Progress progress : {Progress::Rank, Progress::Pair, Progress::Edge}) {
+    bool chosen = progress == options.progress;
+    if (implied && !chosen) {
+      result.holds[numberOf(progress)] = true;
+      continue;
+    }
+    Machine machine(index, progress);
+    bool holds = machine.run(options.buffered);
+    result.holds[numberOf(progress)] = holds;
+    implied |= holds;
+    if (!chosen)
+      continue;
+    if (!holds)
+      reportDeadlock(index, machine, progress, report);
+    bool rendezvous = options.buffered == 0 ? holds : machine.run(0);
+    result.minBuffering =
+        rendezvous ? 0 : leastBuffering(machine, longestChannel(index));
+  }
+}
+
+} // namespace sluice::verify

@@ -1,0 +1,78 @@
+//===- ir/verify/Rights.h - How operations may use buffers
+//------------------===//
+//
+// The verifier's own table of what a plan's operands may be (ir/Plan.h).
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_VERIFY_RIGHTS_H
+#define SLUICE_IR_VERIFY_RIGHTS_H
+
+#include "ir/Plan.h"
+
+namespace sluice::verify {
+
+constexpr unsigned bit(BufferKind kind) {
+  return 1u << static_cast<unsigned>(kind);
+}
+constexpr unsigned bit(Access access) {
+  return 1u << static_cast<unsigned>(access);
+}
+constexpr unsigned kR = bit(Access::Read), kU = bit(Access::Update),
+                   kW = bit(Access::Write);
+
+/// How operations may use buffers: a set of accesses per kind of buffer.
+struct Rights {
+  unsigned accesses[kBufferKindCount];
+  unsigned state; ///< kinds it must have where its stage has bytes of them
+};
+
+constexpr Rights rightsOf(Op op) {
+  constexpr unsigned kCompute =
+      bit(BufferKind::Parameters) | bit(BufferKind::Workspace);
+  constexpr unsigned kAccumulate =
+      bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
+  //          parameters, gradients, optimizer, workspace,
+  //          saved, kept, activation, gradient
+  switch (op) {
+  case Op::Forward:
+    return {{kR, 0, 0, kU, kW, kW, kR | kW, 0}, kCompute};
+  case Op::Backward:
+    return {{kR, kU, 0, kU, kR | kU, kR | kU, 0, kR | kW},
+            kCompute | kAccumulate};
+  case Op::BackwardInput:
+    return {{kR, kU, 0, kU, kR | kU, kU, 0, kR | kW}, kCompute};
+  case Op::BackwardWeight:
+    return {{kR, kU, 0, kU, 0, kR | kU, 0, 0}, kAccumulate};
+  case Op::Recompute:
+    return {{kR, 0, 0, kU, kU, kU, kR, 0}, kCompute};
+  case Op::SendForward:
+    return {{0, 0, 0, 0, 0, 0, kR, 0}, 0};
+  case Op::RecvForward:
+    return {{0, 0, 0, 0, 0, 0, kW, 0}, 0};
+  case Op::SendBackward:
+    return {{0, 0, 0, 0, 0, 0, 0, kR}, 0};
+  case Op::RecvBackward:
+    return {{0, 0, 0, 0, 0, 0, 0, kW}, 0};
+  case Op::OptimizerStep:
+    return {{kU, kR, kU, 0, 0, 0, 0, 0},
+            bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |
+                bit(BufferKind::Optimizer)};
+  }
+  return {};
+}
+
+struct RightsTable {
+  Rights of[kOpCount];
+  constexpr RightsTable() : of() {
+    for (unsigned op = 0; op < kOpCount; ++op)
+      of[op] = rightsOf(static_cast<Op>(op));
+  }
+};
+constexpr RightsTable kRights;
+constexpr const Rights &rights(Op op) {
+  return kRights.of[static_cast<unsigned>(op)];
+}
+
+} // namespace sluice::verify
+
+#endif // SLUICE_IR_VERIFY_RIGHTS_H

@@ -1,0 +1,89 @@
+//===- ir/verify/Verify.h - Proves a schedule or a plan right
+//---------------===//
+//
+// Shares no code with what builds schedules and plans, and links without LLVM.
+// What "right" means: design, sections 4 and 5. Linear in operations, waits and
+// operands.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_VERIFY_VERIFY_H
+#define SLUICE_IR_VERIFY_VERIFY_H
+
+#include "ir/Graph.h"
+#include "ir/Plan.h"
+#include "ir/Schedule.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::verify {
+
+enum class FindingKind : uint8_t {
+  Deadlock,  ///< the constraint graph has a cycle
+  Mismatch,  ///< n-th send and n-th receive of a channel differ
+  Missing,   ///< a stage-microbatch lacks an operation
+  Duplicate, ///< ... has one twice, or B beside I and W
+  Order,     ///< a dependence of the model is not implied
+  Memory,    ///< the arena is over the limit
+  Lifetime,  ///< bytes reused or read before written without happens-before
+  Malformed, ///< not a plan at all
+};
+std::string_view findingKindName(FindingKind kind);
+
+/// How much independent progress is assumed, strictest first.
+enum class Progress : uint8_t { Rank, Pair, Edge };
+std::string_view progressName(Progress progress);
+std::optional<Progress> progressFromName(std::string_view name);
+
+struct Options {
+  Progress progress = Progress::Rank;
+  /// 0: rendezvous. N: the n-th send of a channel may end once receive n-N
+  /// has ended.
+  uint32_t buffered = 0;
+};
+
+/// An operation of a plan: position in the list of its rank.
+struct OpPlace {
+  Id rank;
+  uint32_t index;
+};
+
+struct Finding {
+  FindingKind kind;
+  std::string message; ///< lower-case sentence with the numbers
+  std::optional<OpPlace> place;
+  std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
+};
+
+/// What a verification found.
+struct Result {
+  std::vector<Finding> errors;
+  std::vector<Finding> warnings;
+  /// Per progress model: no cycle (and no mismatch).
+  bool holds[3] = {false, false, false};
+  /// Least N of `buffered:N` under which the plan holds under the chosen
+  /// progress model: 0 if it holds as it is, none if no N helps.
+  std::optional<uint32_t> minBuffering;
+
+  bool ok() const { return errors.empty(); }
+};
+
+/// Proves `plan`: structure, completeness, matching, freedom from deadlock,
+/// order (every value read is the one the model means), lifetimes, memory.
+/// The plan's lists must have passed checkStructure (PlanFile.h).
+Result verifyPlan(const Plan &plan, const Options &options = {});
+
+/// Proves that `schedule` orders every node of `graph` exactly once and that
+/// the orders of all ranks together with the dependences have no cycle.
+Result verifySchedule(const Graph &graph, const Schedule &schedule);
+
+/// `finding` of `plan` for people: the message, and of a deadlock the story,
+/// one line a step: "rank 0 at 0SEND_F3 (spec.yaml:12) waits for rank 1 to
+/// reach 1RECV_F3, which comes after …".
+std::string describe(const Plan &plan, const Finding &finding);
+
+} // namespace sluice::verify
+
+#endif // SLUICE_IR_VERIFY_VERIFY_H

@@ -1,0 +1,153 @@
+//===- runtime/Backend.h - What a rank's lists run on
+//----------------------===//
+//
+// The small interface between the executor and a device: an arena, streams,
+// events, channels. It fits threads in memory, CUDA with NCCL, and MPI alike.
+//
+// What every backend promises:
+//  - A stream runs its commands one after the other, in the order in which they
+//    were enqueued; streams progress independently of each other and of when
+//    the host enqueues, as far as the plan's progress model needs it.
+//  - What stands after a `wait` starts after its event has fired; an event
+//  fires
+//    when all that stands before its `record` on that stream has ended. Between
+//    two synchronizations an event is recorded once at most, and a wait for it
+//    is enqueued after the record. What fired before does not count.
+//  - A message is a rendezvous: the n-th send of a channel meets the n-th
+//    receive; neither ends before the other has started. Nothing relies on
+//    buffering. Different sizes are a failure of both ends, never a cut.
+//  - A group starts when all that stands before it has ended, all its messages
+//    progress independently (those of one channel in order), and it ends as
+//    one.
+//  - Every capacity is checked in `prepare`. After it nothing allocates.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_RUNTIME_BACKEND_H
+#define SLUICE_RUNTIME_BACKEND_H
+
+#include "ir/Plan.h"
+#include "ir/Status.h"
+#include "runtime/Progress.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::runtime {
+
+/// How the commands of a step ended on a rank.
+enum class Outcome : uint8_t {
+  Done,
+  Failed, ///< here; the Failure says how
+  Aborted ///< from outside, because of another rank or the watchdog
+};
+
+/// What went wrong on a rank, and at which operation of its list.
+struct Failure {
+  uint32_t op = kNone;
+  std::string message;
+};
+
+/// Who computes: the executor. A backend calls it in stream order, on the host
+/// when the call's turn has come, on a GPU while enqueueing.
+class Compute {
+public:
+  virtual ~Compute() = default;
+  /// Runs (or enqueues on `stream`, a handle of the backend) the operation at
+  /// position `op` of the rank's list. False: failed, `failure` tells how.
+  virtual bool compute(uint32_t op, void *stream, Failure &failure) = 0;
+};
+
+/// Start and end of one operation in nanoseconds of a clock that all ranks of
+/// the process share; 0 where it did not run.
+struct OpTime {
+  int64_t start = 0;
+  int64_t end = 0;
+};
+
+/// All that a rank will ever need, counted before it starts.
+struct RankNeeds {
+  Bytes arenaBytes = 0;
+  /// Per stream: the most commands that one step enqueues on it. A wait, a
+  /// record, a launch, a send, a receive and a group (beside its members) are
+  /// one each.
+  std::vector<uint32_t> commands;
+  uint32_t events = 0;
+  Compute *compute = nullptr;
+  /// Where to tell how far the rank is; at least as many streams as above.
+  RankProgress *progress = nullptr;
+};
+
+/// One rank's device. All calls but `abort` come from the rank's own thread.
+/// Streams, events and channels are named by number; a caller keeps to the
+/// numbers and counts it prepared for.
+class Backend {
+public:
+  virtual ~Backend() = default;
+
+  /// Takes all memory and other resources. The arena is zero-filled, aligned
+  /// to kBufferAlignment and exactly as large as asked for.
+  virtual Status prepare(const RankNeeds &needs) = 0;
+  /// The arena; never null, even when it is empty.
+  virtual void *arena() = 0;
+  /// Bytes that were allocated for the arena.
+  virtual Bytes arenaBytes() const = 0;
+
+  /// From here on the start and end of operation i are written to times[i];
+  /// null switches that off. It may cost two clock reads an operation.
+  virtual void recordTimes(OpTime *times) = 0;
+
+  virtual void wait(uint8_t stream, uint32_t event) = 0;
+  virtual void record(uint8_t stream, uint32_t event) = 0;
+  virtual void launch(uint8_t stream, uint32_t op) = 0;
+  virtual void send(uint8_t stream, uint32_t op, Id channel, void *data,
+                    Bytes bytes) = 0;
+  virtual void receive(uint8_t stream, uint32_t op, Id channel, void *data,
+                       Bytes bytes) = 0;
+  /// What is sent and received on `stream` between the two is one operation.
+  virtual void beginGroup(uint8_t stream) = 0;
+  virtual void endGroup(uint8_t stream) = 0;
+
+  /// Returns when all that was enqueued has ended, or at the first failure, or
+  /// soon after an abort (a call that is running ends first).
+  virtual Outcome synchronize(Failure &failure) = 0;
+};
+
+/// All ranks of a job, as far as they are in this process, and the channels
+/// between them.
+class World {
+public:
+  virtual ~World() = default;
+  virtual Status open(Id rank, std::unique_ptr<Backend> &backend) = 0;
+  /// Ends every wait of every rank, now and later. From any thread, repeatable.
+  virtual void abort() = 0;
+};
+
+/// A row of Backends.def.
+struct BackendInfo {
+  std::string_view text;
+  bool hostMemory;
+  bool groups;
+  bool sharedProcess;
+  /// Makes the world of `ranks` ranks with these channels, whose ends are
+  /// ranks below `ranks`.
+  Status (*make)(uint32_t ranks, std::span<const Channel> channels,
+                 std::unique_ptr<World> &world);
+};
+
+std::span<const BackendInfo> backends();
+
+/// The row of exactly this text, or null.
+const BackendInfo *findBackend(std::string_view text);
+
+#define SLUICE_BACKEND(Name, ...)                                              \
+  Status make##Name##World(uint32_t ranks, std::span<const Channel> channels,  \
+                           std::unique_ptr<World> &world);
+#include "runtime/Backends.def"
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_BACKEND_H

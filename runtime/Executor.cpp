@@ -1,0 +1,185 @@
+//===- runtime/Executor.cpp
+//------------------------------------------------===//
+#include "runtime/Executor.h"
+
+#include "runtime/ModuleCall.h"
+
+#include <chrono>
+
+namespace sluice::runtime {
+
+using Clock = std::chrono::steady_clock;
+
+static void addSince(Clock::time_point start, CostSum &cost) {
+  cost.nanoseconds +=
+      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start)
+          .count();
+  ++cost.calls;
+}
+
+/// Calls the module and adds the time to `cost`, if there is one.
+template <typename Call>
+static bool timedCall(CostSum *cost, Failure &failure, Call &&call) {
+  sluice_error error;
+  const Clock::time_point start = cost ? Clock::now() : Clock::time_point();
+  if (!callModule(error, call)) {
+    failure.message = messageOf(error);
+    return false;
+  }
+  if (cost)
+    addSince(start, *cost);
+  return true;
+}
+
+Executor::~Executor() {
+  for (const std::unique_ptr<StageSlot> &stage : stages) {
+    sluice_error ignored;
+    if (stage->instance)
+      (void)callModule(ignored, [&](sluice_error *) {
+        module.destroy(stage->instance);
+        return 0;
+      });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Enqueueing a step
+//===----------------------------------------------------------------------===//
+
+Outcome Executor::step(uint64_t number, Failure &failure) {
+  current = number;
+  progress.beginStep(number);
+  for (const std::unique_ptr<StageSlot> &stage : stages) {
+    const bool ok = timedCall(nullptr, failure, [&](sluice_error *error) {
+      return module.begin_step(stage->instance, number, error);
+    });
+    if (!ok) {
+      failure.message = "begin_step of stage " +
+                        std::to_string(stage->facts.stage) + ": " +
+                        failure.message;
+      return Outcome::Failed;
+    }
+  }
+  for (uint32_t i = 0; i < steps.size();)
+    i = enqueue(i);
+  return backend.synchronize(failure);
+}
+
+/// Enqueues the operation at `position` with its whole group; returns the
+/// position after them.
+uint32_t Executor::enqueue(uint32_t position) {
+  const uint32_t end = steps[position].groupEnd;
+  const uint8_t stream = steps[position].stream;
+  for (uint32_t w = steps[position].firstWait; w < steps[end - 1].lastWait; ++w)
+    backend.wait(stream, waitEvents[w]);
+  if (end == position + 1) {
+    enqueueOp(position);
+  } else {
+    backend.beginGroup(stream);
+    for (uint32_t i = position; i < end; ++i)
+      enqueueOp(i);
+    backend.endGroup(stream);
+  }
+  for (uint32_t i = position; i < end; ++i)
+    if (steps[i].event != kNone)
+      backend.record(stream, steps[i].event);
+  return end;
+}
+
+void Executor::enqueueOp(uint32_t position) {
+  const Step &s = steps[position];
+  switch (s.op) {
+  case Op::Forward:
+  case Op::Backward:
+  case Op::BackwardInput:
+  case Op::BackwardWeight:
+  case Op::Recompute:
+  case Op::OptimizerStep:
+    backend.launch(s.stream, position);
+    break;
+  case Op::SendForward:
+  case Op::SendBackward:
+    backend.send(s.stream, position, s.index, s.data, s.bytes);
+    break;
+  case Op::RecvForward:
+  case Op::RecvBackward:
+    backend.receive(s.stream, position, s.index, s.data, s.bytes);
+    break;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Computing
+//===----------------------------------------------------------------------===//
+
+bool Executor::invoke(const StageSlot &stage, CallFunction function,
+                      const sluice_call &call, CostSum *cost,
+                      Failure &failure) {
+  return timedCall(cost, failure, [&](sluice_error *error) {
+    return function(stage.instance, &call, error);
+  });
+}
+
+bool Executor::stepOptimizer(const StageSlot &stage, void *stream,
+                             CostSum *cost, Failure &failure) {
+  return timedCall(cost, failure, [&](sluice_error *error) {
+    return module.optimizer_step(stage.instance, current, stream, error);
+  });
+}
+
+bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
+  failure.op = op;
+  const Step &s = steps[op];
+  const StageSlot &stage = *stages[s.stage];
+  StageCostSums *costs = costSums ? &costSums[s.stage] : nullptr;
+  CostSum *const inputCost = costs ? &costs->backwardInput : nullptr;
+  CostSum *const weightCost = costs ? &costs->backwardWeight : nullptr;
+  if (s.op == Op::OptimizerStep)
+    return stepOptimizer(stage, stream, costs ? &costs->optimizerStep : nullptr,
+                         failure);
+  sluice_call &call = calls[s.index];
+  call.step = current;
+  call.stream = stream;
+  switch (s.op) {
+  case Op::Forward:
+    return invoke(stage, module.forward, call,
+                  costs ? &costs->forward : nullptr, failure);
+  case Op::Backward:
+    return invoke(stage, module.backward_input, call, inputCost, failure) &&
+           invoke(stage, module.backward_weight, call, weightCost, failure);
+  case Op::BackwardInput:
+    return invoke(stage, module.backward_input, call, inputCost, failure);
+  case Op::BackwardWeight:
+    return invoke(stage, module.backward_weight, call, weightCost, failure);
+  case Op::Recompute: // loading refuses it
+  case Op::OptimizerStep:
+  case Op::SendForward:
+  case Op::RecvForward:
+  case Op::SendBackward:
+  case Op::RecvBackward:
+    break; // never launched
+  }
+  failure.message = "is not a computation";
+  return false;
+}
+
+bool Executor::loss(Loss &result, Failure &failure) {
+  for (const std::unique_ptr<StageSlot> &stage : stages) {
+    double value = 0;
+    int has = 0;
+    const bool ok = timedCall(nullptr, failure, [&](sluice_error *error) {
+      return module.loss(stage->instance, &value, &has, error);
+    });
+    if (!ok) {
+      failure.op = kNone;
+      failure.message = "loss of stage " + std::to_string(stage->facts.stage) +
+                        ": " + failure.message;
+      return false;
+    }
+    if (has)
+      result = {value, true};
+  }
+  return true;
+}
+
+} // namespace sluice::runtime

@@ -1,0 +1,131 @@
+//===- runtime/Executor.h - Walks the list of one rank
+//---------------------===//
+//
+// Loading does all that can be done once: it checks capacities, creates the
+// stages, turns every operation into a flat record with its pointers. A step
+// then is wait, launch, record: no allocation, no search, no strings.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_RUNTIME_EXECUTOR_H
+#define SLUICE_RUNTIME_EXECUTOR_H
+
+#include "ir/Plan.h"
+#include "ir/Status.h"
+#include "runtime/Backend.h"
+#include "runtime/sluice.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace sluice::runtime {
+
+/// Time spent in one function of a stage's module.
+struct CostSum {
+  int64_t nanoseconds = 0;
+  uint64_t calls = 0;
+  double meanSeconds() const {
+    return calls == 0 ? 0
+                      : 1e-9 * static_cast<double>(nanoseconds) /
+                            static_cast<double>(calls);
+  }
+};
+
+/// ... and in all of them.
+struct StageCostSums {
+  CostSum forward;
+  CostSum backwardInput;
+  CostSum backwardWeight;
+  CostSum optimizerStep;
+};
+
+/// The loss of a step, if a stage of the rank has one.
+struct Loss {
+  double value = 0;
+  bool has = false;
+};
+
+class Executor final : public Compute {
+public:
+  /// Creates the stages of `rank`, prepares `backend` and binds the memory.
+  /// `plan` must have passed checkStructure; that it is right is trusted.
+  /// Refuses what the module cannot do with the plan's buffers, by name and
+  /// numbers. `module` and `backend` must outlive the executor; the plan need
+  /// not. O(operations + operands).
+  static Status load(const Plan &plan, Id rank, const sluice_module &module,
+                     Backend &backend, RankProgress &progress,
+                     std::unique_ptr<Executor> &executor);
+  ~Executor() override;
+
+  /// Runs one step to its end. Numbers must rise.
+  Outcome step(uint64_t number, Failure &failure);
+
+  /// The loss after a step.
+  bool loss(Loss &result, Failure &failure);
+
+  /// From here on adds the time of every call to costs[i] of the i-th stage of
+  /// the rank; null switches that off. Two clock reads a call.
+  void measure(StageCostSums *costs) { costSums = costs; }
+
+  uint32_t operations() const { return static_cast<uint32_t>(steps.size()); }
+  uint32_t stageCount() const { return static_cast<uint32_t>(stages.size()); }
+  Id stageId(uint32_t index) const { return stages[index]->facts.stage; }
+  void *instance(uint32_t index) const { return stages[index]->instance; }
+
+  bool compute(uint32_t op, void *stream, Failure &failure) override;
+
+private:
+  friend class ExecutorLoader;
+  using CallFunction = int (*)(void *, const sluice_call *, sluice_error *);
+
+  /// One stage of the rank. Never moves: the module holds pointers into it.
+  struct StageSlot {
+    sluice_stage facts = {};
+    std::vector<uint32_t> inputs;
+    std::vector<uint32_t> outputs;
+    std::string description;
+    std::string run;
+    sluice_bytes needs = {};
+    sluice_state state = {};
+    void *instance = nullptr;
+  };
+
+  /// One operation, ready to go.
+  struct Step {
+    void *data = nullptr; ///< of a message
+    Bytes bytes = 0;
+    uint32_t firstWait = 0; ///< in waitEvents
+    uint32_t lastWait = 0;
+    uint32_t event = kNone; ///< that it records
+    uint32_t index = kNone; ///< in calls, or the channel
+    uint32_t stage = kNone; ///< in stages
+    uint32_t groupEnd = 0;  ///< position after its group
+    Op op = Op::Forward;
+    uint8_t stream = 0;
+  };
+
+  Executor(const sluice_module &stageModule, Backend &device,
+           RankProgress &told)
+      : module(stageModule), backend(device), progress(told) {}
+  uint32_t enqueue(uint32_t position);
+  void enqueueOp(uint32_t position);
+  bool invoke(const StageSlot &stage, CallFunction function,
+              const sluice_call &call, CostSum *cost, Failure &failure);
+  bool stepOptimizer(const StageSlot &stage, void *stream, CostSum *cost,
+                     Failure &failure);
+
+  const sluice_module &module;
+  Backend &backend;
+  RankProgress &progress;
+  std::vector<std::unique_ptr<StageSlot>> stages;
+  std::vector<Step> steps;
+  std::vector<uint32_t> waitEvents;
+  std::vector<sluice_call> calls;
+  std::vector<sluice_buffer> callBuffers;
+  StageCostSums *costSums = nullptr;
+  uint64_t current = 0;
+};
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_EXECUTOR_H

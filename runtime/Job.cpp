@@ -1,0 +1,401 @@
+//===- runtime/Job.cpp
+//-----------------------------------------------------===//
+#include "runtime/Job.h"
+
+#include "runtime/JobState.h"
+#include "runtime/Standing.h"
+#include "runtime/Watchdog.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <system_error>
+#include <thread>
+
+namespace sluice::runtime {
+
+/// How long the ranks may take to end after an abort, in seconds, before a
+/// thread is given up.
+static constexpr double kGraceSeconds = 1.0;
+
+static int64_t nowNanoseconds() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+//===----------------------------------------------------------------------===//
+// One rank's thread
+//===----------------------------------------------------------------------===//
+
+namespace {
+class RankThread {
+public:
+  RankThread(JobState &sharedJob, const Plan &wholePlan, Id ownRank)
+      : job(sharedJob), plan(wholePlan), rank(ownRank),
+        state(sharedJob.ranks[ownRank]), progress(sharedJob.progress[ownRank]) {
+  }
+
+  void run() {
+    load();
+    if (awaitStart())
+      runSteps();
+    const std::lock_guard lock(job.mutex);
+    state.ended = true;
+    ++job.endedCount;
+    job.changed.notify_all();
+  }
+
+private:
+  void load();
+  Status tryLoad();
+  bool awaitStart();
+  void runSteps();
+  bool runStep(uint64_t step);
+  void arm(uint64_t step);
+  bool report(uint64_t step, int64_t started, Failure &failure);
+  void fail(uint64_t step, Failure &&failure);
+
+  JobState &job;
+  const Plan &plan;
+  const Id rank;
+  RankState &state;
+  RankProgress &progress;
+};
+} // namespace
+
+Status RankThread::tryLoad() {
+  try {
+    if (Status s = job.world->open(rank, state.backend); !s.ok())
+      return s;
+    if (Status s = Executor::load(plan, rank, *job.options.module,
+                                  *state.backend, progress, state.executor);
+        !s.ok())
+      return s;
+    allocateResults(job, rank);
+    return {};
+  } catch (const std::bad_alloc &) {
+    return Status::environment("out of memory while loading rank " +
+                               std::to_string(rank));
+  }
+}
+
+void RankThread::load() {
+  Status status = tryLoad();
+  progress.enter(Phase::Ready);
+  const std::lock_guard lock(job.mutex);
+  state.loaded = std::move(status);
+  ++job.loadedCount;
+  job.changed.notify_all();
+}
+
+bool RankThread::awaitStart() {
+  std::unique_lock lock(job.mutex);
+  job.changed.wait(lock,
+                   [this] { return job.start != JobState::Start::Pending; });
+  return job.start == JobState::Start::Go;
+}
+
+void RankThread::runSteps() {
+  for (uint64_t step = 0; step < job.options.steps; ++step)
+    if (!runStep(step))
+      return;
+  progress.enter(Phase::Finished);
+}
+
+/// Switches recording and measuring as `step` needs it.
+void RankThread::arm(uint64_t step) {
+  const uint64_t firstRecorded = job.options.steps - job.recorded;
+  state.backend->recordTimes(step < firstRecorded
+                                 ? nullptr
+                                 : state.times.data() +
+                                       (step - firstRecorded) *
+                                           state.executor->operations());
+  const bool measured = step >= job.costBegin && job.options.costSteps != 0;
+  std::vector<StageCostSums> &costs =
+      step < job.costEnd ? state.firstCosts : state.laterCosts;
+  state.executor->measure(measured ? costs.data() : nullptr);
+}
+
+bool RankThread::runStep(uint64_t step) {
+  const size_t slots = state.stepEnds.size();
+  const int64_t started =
+      step == 0 ? job.startTime : state.stepEnds[(step - 1) % slots];
+  arm(step);
+  Failure failure;
+  switch (state.executor->step(step, failure)) {
+  case Outcome::Done:
+    break;
+  case Outcome::Failed:
+    fail(step, std::move(failure));
+    return false;
+  case Outcome::Aborted:
+    return false;
+  }
+  state.stepEnds[step % slots] = nowNanoseconds();
+  if (!state.reports || report(step, started, failure))
+    return true;
+  fail(step, std::move(failure));
+  return false;
+}
+
+bool RankThread::report(uint64_t step, int64_t started, Failure &failure) {
+  progress.enter(Phase::Reporting);
+  Loss loss;
+  if (!state.executor->loss(loss, failure))
+    return false;
+  if (loss.has) {
+    state.hasLoss = true;
+    state.losses[step % state.losses.size()] = loss.value;
+  }
+  const int64_t end = state.stepEnds[step % state.stepEnds.size()];
+  if (job.options.onStep)
+    job.options.onStep({step, job.options.steps, loss.value, loss.has,
+                        1e-9 * static_cast<double>(end - started)});
+  return true;
+}
+
+void RankThread::fail(uint64_t step, Failure &&failure) {
+  progress.enter(Phase::Failed);
+  const std::lock_guard lock(job.mutex);
+  if (!job.failed.set)
+    job.failed = {true, rank, step, std::move(failure)};
+  job.changed.notify_all();
+}
+
+//===----------------------------------------------------------------------===//
+// The whole job
+//===----------------------------------------------------------------------===//
+
+namespace {
+class JobRunner {
+public:
+  JobRunner(const Plan &wholePlan, const JobOptions &options)
+      : plan(wholePlan), job(std::make_shared<JobState>(options)) {}
+  JobRunner(const JobRunner &) = delete;
+  JobRunner &operator=(const JobRunner &) = delete;
+
+  ~JobRunner();
+
+  Status run(JobResult &result, WeightsSink *weights);
+
+private:
+  Status prepare();
+  Status startThreads();
+  Status supervise(Watchdog &watchdog);
+  Status endEarly(Watchdog &watchdog);
+  Status loadFailure();
+  void setStart(JobState::Start start);
+  void joinThreads();
+  bool allEnded() const { return job->endedCount == job->ranks.size(); }
+  bool endsEarly() const { return job->stuck != kNone || job->failed.set; }
+
+  const Plan &plan;
+  std::shared_ptr<JobState> job;
+  std::vector<std::thread> threads;
+};
+} // namespace
+
+/// The rank that computes the last stage.
+static Id reportingRank(const Plan &plan) {
+  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
+    for (const PlanOp &op : plan.ranks[rank].ops)
+      if (isCompute(op.op) && op.stage + 1 == plan.stages.size())
+        return rank;
+  return 0;
+}
+
+Status JobRunner::prepare() {
+  const JobOptions &options = job->options;
+  if (!options.module)
+    return Status::usage("no module was given");
+  const BackendInfo *backend = findBackend(options.backend);
+  if (!backend)
+    return Status::usage("there is no backend " + options.backend);
+  if (plan.ranks.empty())
+    return Status::input("the plan has no ranks");
+  const auto ranks = static_cast<uint32_t>(plan.ranks.size());
+  job->progress = std::vector<RankProgress>(ranks);
+  for (Id rank = 0; rank < ranks; ++rank)
+    job->progress[rank].setStreams(
+        static_cast<uint32_t>(plan.ranks[rank].streams.size()));
+  job->ranks.resize(ranks);
+  job->ranks[reportingRank(plan)].reports = true;
+  job->recorded = std::min({options.recordSteps, options.steps, kMaxKeptSteps});
+  job->costBegin =
+      options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
+  job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
+  return backend->make(ranks, plan.channels, job->world);
+}
+
+Status JobRunner::startThreads() {
+  for (Id rank = 0; rank < job->ranks.size(); ++rank) {
+    try {
+      threads.emplace_back([state = job, &whole = plan, rank] {
+        RankThread(*state, whole, rank).run();
+      });
+    } catch (const std::system_error &) {
+      setStart(JobState::Start::Cancel);
+      for (std::thread &thread : threads)
+        thread.join();
+      threads.clear();
+      return Status::environment("cannot start a thread for rank " +
+                                 std::to_string(rank));
+    }
+  }
+  return {};
+}
+
+void JobRunner::setStart(JobState::Start start) {
+  const std::lock_guard lock(job->mutex);
+  job->startTime = nowNanoseconds();
+  job->start = start;
+  job->changed.notify_all();
+}
+
+/// Joins the threads that have ended and leaves the others behind.
+void JobRunner::joinThreads() {
+  std::vector<bool> ended;
+  {
+    const std::lock_guard lock(job->mutex);
+    for (const RankState &rank : job->ranks)
+      ended.push_back(rank.ended);
+  }
+  for (size_t rank = 0; rank < threads.size(); ++rank) {
+    if (ended[rank])
+      threads[rank].join();
+    else
+      threads[rank].detach();
+  }
+  threads.clear();
+}
+
+JobRunner::~JobRunner() {
+  for (std::thread &thread : threads)
+    thread.detach();
+}
+
+/// The first rank's, so that it does not depend on who was faster.
+Status JobRunner::loadFailure() {
+  const std::lock_guard lock(job->mutex);
+  for (const RankState &rank : job->ranks)
+    if (!rank.loaded.ok())
+      return rank.loaded;
+  return {};
+}
+
+static std::string atOp(const Plan &plan, Id rank, uint32_t op, uint64_t step) {
+  const std::string number = "step " + std::to_string(step);
+  return op == kNone ? " in " + number
+                     : " at " + describeOp(plan, rank, op) + " of " + number;
+}
+
+static Status describeFailure(const Plan &plan, const JobFailure &failed) {
+  return Status::environment(
+      "rank " + std::to_string(failed.rank) + " failed" +
+      atOp(plan, failed.rank, failed.failure.op, failed.step) + ": " +
+      failed.failure.message);
+}
+
+/// Whom to name: where several ranks are stuck, the first that is inside a
+/// module, since the others may well wait for it.
+static Id culprit(const Plan &plan, std::span<const Snapshot> ranks, Id stuck) {
+  for (Id rank = 0; rank < ranks.size(); ++rank)
+    if (ranks[rank].idleSeconds >= 0.5 * ranks[stuck].idleSeconds &&
+        standingOf(plan, rank, ranks[rank]).inModule)
+      return rank;
+  return stuck;
+}
+
+static Status describeStuck(const Plan &plan, std::span<const Snapshot> ranks,
+                            Id stuck, double timeoutSeconds) {
+  const Id rank = culprit(plan, ranks, stuck);
+  const Standing standing = standingOf(plan, rank, ranks[rank]);
+  char timeout[64];
+  std::snprintf(timeout, sizeof(timeout), "%g", timeoutSeconds);
+  return Status::environment(
+      "rank " + std::to_string(rank) + " has made no progress for " + timeout +
+      " s" +
+      (standing.op == kNone ? std::string()
+                            : atOp(plan, rank, standing.op, ranks[rank].step)) +
+      ": it waits for " + standing.waitsFor);
+}
+
+/// Stops all ranks, tells the caller who stood where, and says why.
+Status JobRunner::endEarly(Watchdog &watchdog) {
+  std::vector<Snapshot> snapshots = watchdog.snapshots();
+  job->world->abort();
+  std::unique_lock lock(job->mutex);
+  if (job->failed.set)
+    snapshots[job->failed.rank].failedOp = job->failed.failure.op;
+  const Status status = job->failed.set
+                            ? describeFailure(plan, job->failed)
+                            : describeStuck(plan, snapshots, job->stuck,
+                                            job->options.timeoutSeconds);
+  if (job->start == JobState::Start::Pending)
+    job->start = JobState::Start::Cancel;
+  job->changed.notify_all();
+  job->changed.wait_for(lock, std::chrono::duration<double>(kGraceSeconds),
+                        [this] { return allEnded(); });
+  lock.unlock();
+  joinThreads();
+  if (job->options.onStuck)
+    job->options.onStuck(standingTable(plan, snapshots));
+  return status;
+}
+
+/// Sees the threads through loading, steps and end.
+Status JobRunner::supervise(Watchdog &watchdog) {
+  std::unique_lock lock(job->mutex);
+  job->changed.wait(lock, [this] {
+    return job->loadedCount == job->ranks.size() || endsEarly();
+  });
+  const bool early = endsEarly();
+  lock.unlock();
+  if (early)
+    return endEarly(watchdog);
+  const Status loaded = loadFailure();
+  setStart(loaded.ok() ? JobState::Start::Go : JobState::Start::Cancel);
+  lock.lock();
+  job->changed.wait(lock, [this] { return allEnded() || endsEarly(); });
+  const bool whole = allEnded() && !endsEarly();
+  lock.unlock();
+  if (!whole)
+    return endEarly(watchdog);
+  joinThreads();
+  return loaded;
+}
+
+Status JobRunner::run(JobResult &result, WeightsSink *weights) {
+  if (Status s = prepare(); !s.ok())
+    return s;
+  {
+    Watchdog watchdog(job->progress, job->options.timeoutSeconds,
+                      [state = job](Id rank) {
+                        const std::lock_guard lock(state->mutex);
+                        state->stuck = rank;
+                        state->changed.notify_all();
+                      });
+    if (Status s = startThreads(); !s.ok())
+      return s;
+    if (Status s = supervise(watchdog); !s.ok())
+      return s;
+  }
+  collectResults(plan, *job, result);
+  return weights ? visitWeights(*job, *weights) : Status();
+}
+
+Status runJob(const Plan &plan, const JobOptions &options, JobResult &result,
+              WeightsSink *weights) {
+  try {
+    return JobRunner(plan, options).run(result, weights);
+  } catch (const std::bad_alloc &) {
+    return Status::environment("out of memory");
+  } catch (const std::system_error &e) {
+    return Status::environment(std::string("cannot start the watchdog: ") +
+                               e.what());
+  }
+}
+
+} // namespace sluice::runtime

@@ -1,0 +1,94 @@
+//===- runtime/Job.h - Runs a plan for some steps
+//--------------------------===//
+#ifndef SLUICE_RUNTIME_JOB_H
+#define SLUICE_RUNTIME_JOB_H
+
+#include "ir/Plan.h"
+#include "ir/Status.h"
+#include "ir/Timeline.h"
+#include "runtime/Executor.h"
+#include "runtime/Weights.h"
+#include "runtime/sluice.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace sluice::runtime {
+
+/// A step has ended on the rank that holds the last stage.
+struct StepInfo {
+  uint64_t step = 0; ///< from 0
+  uint64_t steps = 0;
+  double loss = 0;
+  bool hasLoss = false;
+  double seconds = 0; ///< since the end of the step before on that rank
+};
+
+/// Steps that JobResult keeps at most; of more, the last ones.
+inline constexpr uint64_t kMaxKeptSteps = 1u << 16;
+
+struct JobOptions {
+  const sluice_module *module = nullptr;
+  uint64_t steps = 1;
+  /// A rank that makes no progress for so long ends the job; not positive:
+  /// never.
+  double timeoutSeconds = 60;
+  /// The last so many steps (at most kMaxKeptSteps) are recorded, at 16 bytes
+  /// an operation; 0 spares the clock reads.
+  uint64_t recordSteps = 1;
+  /// Steps of the first measurement, which starts at the third step (or at the
+  /// last two there are); every call of a module is timed. 0: nothing is.
+  uint64_t costSteps = 3;
+  std::string backend = "host";
+  /// Called at each step's end, from the thread of the rank that holds the last
+  /// stage; while it runs, that rank waits.
+  std::function<void(const StepInfo &)> onStep;
+  /// Called once when the job ends early, from runJob's thread, with the table
+  /// of who stood where and waited for what at that moment.
+  std::function<void(const std::string &table)> onStuck;
+};
+
+/// What a stage's calls took on the average, in seconds; 0 where none was made.
+struct StageCosts {
+  double forward = 0;
+  double backwardInput = 0;
+  double backwardWeight = 0;
+  double optimizerStep = 0;
+};
+
+struct JobResult {
+  /// Step by step, from the end of the step before (the start of the job) to
+  /// its end on the last rank to end it.
+  std::vector<double> stepSeconds;
+  std::vector<double> losses; ///< empty where no stage has one
+  /// Step number of the first entry of the two.
+  uint64_t firstStep = 0;
+  std::vector<Bytes> arenaBytes; ///< allocated, per rank
+  /// Of the last recordSteps steps, in order.
+  std::vector<Timeline> timelines;
+  /// Per stage: of the first costSteps steps after two to warm up, and of
+  /// all after them (0 if there are none).
+  std::vector<StageCosts> firstCosts;
+  std::vector<StageCosts> laterCosts;
+};
+
+/// Runs `plan`, every rank on a thread of its own, for `options.steps` steps;
+/// then hands the trained weights to `weights` unless that is null. The plan
+/// must be verified; that is trusted. Everything is allocated before the first
+/// step.
+///
+/// Fails with Fault::Input where module and plan do not fit each other, and
+/// with Fault::Environment where an operation fails, a rank is stuck, or memory
+/// is short. A module's function that does not return cannot be ended: a second
+/// after the job has, runJob returns all the same (within timeoutSeconds + 2)
+/// and leaves that thread behind with all that it may touch. `plan` must then
+/// stay as it is until the process ends, and the process should end at once, by
+/// std::_Exit.
+Status runJob(const Plan &plan, const JobOptions &options, JobResult &result,
+              WeightsSink *weights = nullptr);
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_JOB_H

@@ -1,0 +1,196 @@
+//===- runtime/JobResult.cpp - What a job leaves behind
+//--------------------===//
+#include "runtime/JobState.h"
+#include "runtime/ModuleCall.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace sluice::runtime {
+
+/// Steps whose times and losses are kept.
+static uint64_t keptSteps(const JobOptions &options) {
+  return std::min(options.steps, kMaxKeptSteps);
+}
+
+void allocateResults(JobState &job, Id rank) {
+  RankState &state = job.ranks[rank];
+  const uint64_t kept = keptSteps(job.options);
+  state.stepEnds.assign(kept + 1, 0); // and the step before
+  if (state.reports)
+    state.losses.assign(kept, 0);
+  state.times.assign(job.recorded * state.executor->operations(), OpTime());
+  state.firstCosts.assign(state.executor->stageCount(), {});
+  state.laterCosts.assign(state.executor->stageCount(), {});
+}
+
+/// When the last rank ended `step`.
+static int64_t stepEnd(const JobState &job, uint64_t step) {
+  int64_t end = std::numeric_limits<int64_t>::min();
+  for (const RankState &rank : job.ranks)
+    end = std::max(end, rank.stepEnds[step % rank.stepEnds.size()]);
+  return end;
+}
+
+static void collectSteps(const JobState &job, JobResult &result) {
+  const uint64_t kept = keptSteps(job.options);
+  result.firstStep = job.options.steps - kept;
+  int64_t before = result.firstStep == 0 ? job.startTime
+                                         : stepEnd(job, result.firstStep - 1);
+  for (uint64_t s = result.firstStep; s < job.options.steps; ++s) {
+    const int64_t end = stepEnd(job, s);
+    result.stepSeconds.push_back(1e-9 * static_cast<double>(end - before));
+    before = end;
+  }
+  for (const RankState &rank : job.ranks)
+    if (rank.hasLoss)
+      for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
+        result.losses.push_back(rank.losses[s % rank.losses.size()]);
+}
+
+static void addSpans(const Plan &plan, Id rank, const OpTime *times,
+                     Timeline &timeline) {
+  const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
+  const size_t first = timeline.spans.size();
+  for (uint32_t i = 0; i < ops.size(); ++i)
+    timeline.spans.push_back({times[i].start, times[i].end, rank, ops[i].stage,
+                              ops[i].microbatch, ops[i].op, ops[i].stream});
+  std::stable_sort(timeline.spans.begin() + static_cast<ptrdiff_t>(first),
+                   timeline.spans.end(),
+                   [](const TimelineSpan &a, const TimelineSpan &b) {
+                     return a.start < b.start;
+                   });
+}
+
+/// Nanoseconds of a clock to ticks since the first start.
+static void toTicks(Timeline &timeline) {
+  if (timeline.spans.empty())
+    return;
+  const Ticks origin =
+      std::min_element(timeline.spans.begin(), timeline.spans.end(),
+                       [](const TimelineSpan &a, const TimelineSpan &b) {
+                         return a.start < b.start;
+                       })
+          ->start;
+  const Ticks scale = ticksPer(TimeUnit::Seconds) / 1'000'000'000;
+  for (TimelineSpan &span : timeline.spans) {
+    span.start = (span.start - origin) * scale;
+    span.end = (span.end - origin) * scale;
+  }
+}
+
+static void collectTimelines(const Plan &plan, const JobState &job,
+                             JobResult &result) {
+  for (uint64_t i = 0; i < job.recorded; ++i) {
+    Timeline &timeline = result.timelines.emplace_back();
+    const uint64_t step = job.options.steps - job.recorded + i;
+    timeline.title = plan.model + ", " + plan.schedule + ", step " +
+                     std::to_string(step) + ", measured";
+    timeline.unit = TimeUnit::Seconds;
+    timeline.ranks = static_cast<uint32_t>(plan.ranks.size());
+    for (Id rank = 0; rank < job.ranks.size(); ++rank)
+      addSpans(plan, rank,
+               job.ranks[rank].times.data() + i * plan.ranks[rank].ops.size(),
+               timeline);
+    toTicks(timeline);
+  }
+}
+
+static StageCosts means(const StageCostSums &sums) {
+  return {sums.forward.meanSeconds(), sums.backwardInput.meanSeconds(),
+          sums.backwardWeight.meanSeconds(), sums.optimizerStep.meanSeconds()};
+}
+
+void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
+  result = JobResult();
+  collectSteps(job, result);
+  result.firstCosts.resize(plan.stages.size());
+  result.laterCosts.resize(plan.stages.size());
+  for (const RankState &rank : job.ranks) {
+    result.arenaBytes.push_back(rank.backend->arenaBytes());
+    for (uint32_t i = 0; i < rank.executor->stageCount(); ++i) {
+      const Id stage = rank.executor->stageId(i);
+      result.firstCosts[stage] = means(rank.firstCosts[i]);
+      result.laterCosts[stage] = means(rank.laterCosts[i]);
+    }
+  }
+  collectTimelines(plan, job, result);
+}
+
+//===----------------------------------------------------------------------===//
+// Weights
+//===----------------------------------------------------------------------===//
+
+static Status addTensors(const sluice_module &module, void *instance, Id stage,
+                         std::vector<sluice_tensor> &tensors) {
+  const std::string where = "module " + escaped(module.name) + ", stage " +
+                            std::to_string(stage) + ": ";
+  sluice_error error;
+  uint32_t count = 0;
+  if (!callModule(error, [&](sluice_error *) {
+        count = module.tensor_count(instance);
+        return 0;
+      }))
+    return Status::environment(where + messageOf(error));
+  for (uint32_t i = 0; i < count; ++i) {
+    sluice_tensor tensor = {};
+    if (!callModule(error, [&](sluice_error *e) {
+          return module.tensor(instance, i, &tensor, e);
+        }))
+      return Status::environment(where + messageOf(error));
+    if (!tensor.name || !tensor.data)
+      return Status::environment(where + "tensor " + std::to_string(i) +
+                                 " has no name or no data");
+    tensors.push_back(tensor);
+  }
+  return {};
+}
+
+static bool isCopy(const sluice_tensor &a, const sluice_tensor &b) {
+  return a.position == b.position && std::strcmp(a.name, b.name) == 0;
+}
+
+/// Removes copies of a tensor that several stages hold; they must be equal.
+static Status mergeCopies(std::vector<sluice_tensor> &tensors) {
+  size_t kept = 0;
+  for (const sluice_tensor &tensor : tensors) {
+    if (kept == 0 || !isCopy(tensors[kept - 1], tensor)) {
+      tensors[kept++] = tensor;
+      continue;
+    }
+    const sluice_tensor &first = tensors[kept - 1];
+    if (first.bytes != tensor.bytes ||
+        std::memcmp(first.data, tensor.data, tensor.bytes) != 0)
+      return Status::environment("the copies of tensor " +
+                                 escaped(tensor.name) + " differ");
+  }
+  tensors.resize(kept);
+  return {};
+}
+
+Status visitWeights(const JobState &job, WeightsSink &sink) {
+  std::vector<sluice_tensor> tensors;
+  for (const RankState &rank : job.ranks)
+    for (uint32_t i = 0; i < rank.executor->stageCount(); ++i)
+      if (Status s = addTensors(*job.options.module, rank.executor->instance(i),
+                                rank.executor->stageId(i), tensors);
+          !s.ok())
+        return s;
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const sluice_tensor &a, const sluice_tensor &b) {
+                     return a.position != b.position
+                                ? a.position < b.position
+                                : std::strcmp(a.name, b.name) < 0;
+                   });
+  if (Status s = mergeCopies(tensors); !s.ok())
+    return s;
+  if (Status s = sink.begin(tensors.size()); !s.ok())
+    return s;
+  for (const sluice_tensor &tensor : tensors)
+    if (Status s = sink.tensor(tensor); !s.ok())
+      return s;
+  return sink.end();
+}
+
+} // namespace sluice::runtime

@@ -1,0 +1,46 @@
+//===- runtime/ModuleCall.h - Calling into a stage module
+//------------------===//
+//
+// The one place where what a module throws is caught.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_RUNTIME_MODULECALL_H
+#define SLUICE_RUNTIME_MODULECALL_H
+
+#include "ir/Diagnostics.h"
+#include "runtime/sluice.h"
+
+#include <cstring>
+#include <exception>
+#include <string>
+
+namespace sluice::runtime {
+
+/// Calls `call(&error)`; true if it returned 0. Costs nothing where nothing
+/// fails.
+template <typename Call> bool callModule(sluice_error &error, Call &&call) {
+  error.message[0] = 0;
+  try {
+    return call(&error) == 0;
+  } catch (const std::exception &e) {
+    constexpr char kPrefix[] = "threw an exception: ";
+    constexpr size_t kLength = sizeof(kPrefix) - 1;
+    std::memcpy(error.message, kPrefix, kLength);
+    std::strncpy(error.message + kLength, e.what(),
+                 sizeof(error.message) - kLength - 1);
+  } catch (...) {
+    std::strncpy(error.message, "threw something that is no std::exception",
+                 sizeof(error.message) - 1);
+  }
+  return false;
+}
+
+/// What a module wrote, made safe to show.
+inline std::string messageOf(sluice_error &error) {
+  error.message[sizeof(error.message) - 1] = 0;
+  return error.message[0] ? escaped(error.message) : "failed without a message";
+}
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_MODULECALL_H

@@ -1,0 +1,211 @@
+//===- runtime/Standing.cpp
+//------------------------------------------------===//
+#include "runtime/Standing.h"
+
+#include "ir/Diagnostics.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+
+namespace sluice::runtime {
+
+std::string specPlace(const Plan &plan, Id stage) {
+  std::string place = plan.source.empty() ? "spec" : escaped(plan.source);
+  const uint32_t line =
+      stage < plan.stages.size() ? plan.stages[stage].location.line : 0;
+  return line == 0 ? place : place + ":" + std::to_string(line);
+}
+
+static std::string nameOf(const PlanOp &op) {
+  return opName(op.op, op.stage, op.microbatch);
+}
+
+std::string describeOp(const Plan &plan, Id rank, uint32_t op) {
+  const PlanOp &planOp = plan.ranks[rank].ops[op];
+  return nameOf(planOp) + " (" + specPlace(plan, planOp.stage) + ")";
+}
+
+/// The list of a rank, with what has ended of it.
+namespace {
+class Ended {
+public:
+  Ended(const RankPlan &rank, std::span<const uint32_t> done)
+      : ended(rank.ops.size()), next(rank.streams.size(), kNone) {
+    std::vector<uint32_t> left(done.begin(), done.end());
+    left.resize(next.size());
+    for (uint32_t i = 0; i < rank.ops.size(); ++i) {
+      const uint8_t stream = rank.ops[i].stream;
+      if (left[stream] != 0) {
+        --left[stream];
+        ended[i] = true;
+      } else if (next[stream] == kNone) {
+        next[stream] = i;
+      }
+    }
+  }
+  bool operator[](uint32_t op) const { return ended[op]; }
+  /// The operation that `stream` stands at, or kNone.
+  uint32_t at(size_t stream) const { return next[stream]; }
+  /// The first stream that is not through, in order; kNone if all are.
+  uint32_t first() const {
+    for (const uint32_t op : next)
+      if (op != kNone)
+        return op;
+    return kNone;
+  }
+
+private:
+  std::vector<bool> ended;
+  std::vector<uint32_t> next;
+};
+} // namespace
+
+/// A local operation that `op` waits for and that has not ended, or kNone.
+static uint32_t unmetWait(const RankPlan &rank, const Ended &ended,
+                          uint32_t op) {
+  for (const uint32_t wait : rank.waitsOf(op))
+    if (!ended[wait])
+      return wait;
+  return kNone;
+}
+
+/// Position in its rank's list of the `ordinal`-th message of that direction
+/// on `channel`, or kNone.
+static uint32_t findMessage(const RankPlan &rank, Id channel, bool send,
+                            uint32_t ordinal) {
+  for (uint32_t i = 0; i < rank.ops.size(); ++i) {
+    const PlanOp &op = rank.ops[i];
+    if (op.channel == channel && isMessage(op.op) && isSend(op.op) == send &&
+        ordinal-- == 0)
+      return i;
+  }
+  return kNone;
+}
+
+static std::string describePeer(const Plan &plan, Id rank, uint32_t op) {
+  const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
+  const Id channel = ops[op].channel;
+  const bool send = isSend(ops[op].op);
+  const Id peer =
+      send ? plan.channels[channel].destination : plan.channels[channel].source;
+  const auto ordinal = static_cast<uint32_t>(
+      std::count_if(ops.begin(), ops.begin() + op, [&](const PlanOp &other) {
+        return other.channel == channel && isMessage(other.op) &&
+               isSend(other.op) == send;
+      }));
+  const std::string who = "rank " + std::to_string(peer);
+  if (plan.ranks[peer].ops.empty())
+    return who;
+  const uint32_t mate = findMessage(plan.ranks[peer], channel, !send, ordinal);
+  if (mate == kNone)
+    return who + ", which has nothing to match";
+  return who + " to reach " + nameOf(plan.ranks[peer].ops[mate]);
+}
+
+/// Follows the waits from the computing stream to what holds everything up.
+static Standing standingInList(const Plan &plan, Id rank,
+                               const Snapshot &snapshot) {
+  const RankPlan &list = plan.ranks[rank];
+  const Ended ended(list, snapshot.done);
+  uint32_t op = ended.at(kComputeStream);
+  if (op == kNone)
+    op = ended.first();
+  if (op == kNone)
+    return {kNone, false, "the end of the step"};
+  for (size_t hops = 0; hops <= list.streams.size(); ++hops) {
+    const uint32_t wait = unmetWait(list, ended, op);
+    if (wait == kNone)
+      break;
+    const uint32_t holder = ended.at(list.ops[wait].stream);
+    if (holder == op)
+      return {op, false, "its own " + nameOf(list.ops[wait])};
+    op = holder;
+  }
+  if (unmetWait(list, ended, op) != kNone)
+    return {op, false,
+            "its own " + nameOf(list.ops[unmetWait(list, ended, op)])};
+  if (isMessage(list.ops[op].op))
+    return {op, false, describePeer(plan, rank, op)};
+  return {op, true, "the module to return"};
+}
+
+Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
+  switch (snapshot.phase) {
+  case Phase::Loading:
+    return {kNone, true, "the module to load"};
+  case Phase::Ready:
+    return {kNone, false, "the other ranks to load"};
+  case Phase::Running:
+    return standingInList(plan, rank, snapshot);
+  case Phase::Reporting:
+    return {kNone, false, "the report of the step"};
+  case Phase::Failed:
+    return {snapshot.failedOp, false, "nothing, it failed"};
+  case Phase::Finished:
+    return {kNone, false, "nothing"};
+  }
+  return {}; // not reached: the switch is complete
+}
+
+static std::string phaseText(Phase phase) {
+  switch (phase) {
+  case Phase::Loading:
+    return "load";
+  case Phase::Ready:
+    return "loaded";
+  case Phase::Running:
+  case Phase::Reporting:
+  case Phase::Failed:
+    return "step end";
+  case Phase::Finished:
+    return "finished";
+  }
+  return {}; // not reached: the switch is complete
+}
+
+static std::string secondsText(double seconds) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.1f s", seconds);
+  return text;
+}
+
+using Row = std::array<std::string, 6>;
+
+static Row rowOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
+  const Standing standing = standingOf(plan, rank, snapshot);
+  Row row = {std::to_string(rank),
+             std::to_string(snapshot.step),
+             phaseText(snapshot.phase),
+             "-",
+             secondsText(snapshot.idleSeconds),
+             standing.waitsFor};
+  if (standing.op != kNone) {
+    const PlanOp &op = plan.ranks[rank].ops[standing.op];
+    row[2] = nameOf(op);
+    row[3] = specPlace(plan, op.stage);
+  }
+  return row;
+}
+
+std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks) {
+  std::vector<Row> rows = {
+      {"rank", "step", "stands at", "line", "since", "waits for"}};
+  for (Id rank = 0; rank < ranks.size(); ++rank)
+    rows.push_back(rowOf(plan, rank, ranks[rank]));
+  std::array<size_t, 6> widths = {};
+  for (const Row &row : rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      widths[i] = std::max(widths[i], row[i].size());
+  std::string out;
+  for (const Row &row : rows) {
+    for (size_t i = 0; i + 1 < row.size(); ++i) {
+      out += row[i];
+      out.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    out += row.back() + "\n";
+  }
+  return out;
+}
+
+} // namespace sluice::runtime

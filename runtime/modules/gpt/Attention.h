@@ -1,0 +1,25 @@
+//===- runtime/modules/gpt/Attention.h - Causal multi-head attention
+//--------===//
+#ifndef SLUICE_RUNTIME_MODULES_GPT_ATTENTION_H
+#define SLUICE_RUNTIME_MODULES_GPT_ATTENTION_H
+
+#include "runtime/modules/gpt/Config.h"
+
+namespace sluice::gpt {
+
+/// output (T x h) = for each sequence and head, softmax(Q Kᵀ / √d) V over the
+/// positions up to one's own; d = h / heads. qkv is T x 3h: a token's queries,
+/// keys and values, each head by head. workspace: s².
+template <typename Real>
+void attention(const Config &config, const Real *qkv, Real *output,
+               Real *workspace);
+
+/// Replaces qkv by its gradients, given those of the output (T x h). The
+/// probabilities are computed again. workspace: 2s² + s·d.
+template <typename Real>
+void attentionBackward(const Config &config, Real *qkv,
+                       const Real *outputGradient, Real *workspace);
+
+} // namespace sluice::gpt
+
+#endif // SLUICE_RUNTIME_MODULES_GPT_ATTENTION_H

@@ -1,0 +1,58 @@
+//===- runtime/modules/gpt/Block.h - One transformer block
+//------------------===//
+//
+//   n = norm1(x)   a = attention(n)   y = x + a·P   z = norm2(y)
+//   output = y + gelu(z·U)·D
+//
+// The forward pass leaves in `kept` what the gradients need. backwardInput
+// overwrites what only it needs with the gradients that the weights need, so
+// that no byte is held twice.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_RUNTIME_MODULES_GPT_BLOCK_H
+#define SLUICE_RUNTIME_MODULES_GPT_BLOCK_H
+
+#include "runtime/modules/gpt/Config.h"
+#include "runtime/modules/gpt/Parameters.h"
+
+namespace sluice::gpt {
+
+/// What a block keeps of a microbatch, T(8h + 2ffn) elements: after the forward
+/// pass / after backwardInput.
+enum BlockKept : uint8_t {
+  Input,         ///< x / gradient at the block's output
+  Norm1Output,   ///< n
+  Qkv,           ///< queries, keys and values / their gradients
+  AttentionOut,  ///< a
+  Middle,        ///< y / its gradient
+  Norm2Output,   ///< z
+  PreActivation, ///< z·U / its gradient
+  Activation,    ///< gelu(z·U)
+  kBlockKept
+};
+
+/// Where the parameters, gradients and kept values of a block lie.
+struct BlockLayout {
+  explicit BlockLayout(const Config &config);
+  Offsets<kBlockTensors> tensors;
+  Offsets<kBlockKept> kept;
+};
+
+/// A block within a stage's buffers. `gradients` are not touched by forward.
+template <typename Real> struct Block {
+  Pieces<const Real, kBlockTensors> weights;
+  Pieces<Real, kBlockTensors> gradients;
+  Pieces<Real, kBlockKept> kept;
+
+  /// From kept[Input] to `output`. workspace: s².
+  void forward(const Config &config, Real *output, Real *workspace) const;
+  /// Turns `chain` from the gradient at the output into that at the input, and
+  /// adds to the gradients of the norms. workspace: T(h + ffn) + 2s² + s·h.
+  void backwardInput(const Config &config, Real *chain, Real *workspace) const;
+  /// Adds to the gradients of the four matrices and their biases.
+  void backwardWeight(const Config &config) const;
+};
+
+} // namespace sluice::gpt
+
+#endif // SLUICE_RUNTIME_MODULES_GPT_BLOCK_H

@@ -1,0 +1,68 @@
+//===- runtime/modules/gpt/Ends.h - Embedding and output head
+//---------------===//
+#ifndef SLUICE_RUNTIME_MODULES_GPT_ENDS_H
+#define SLUICE_RUNTIME_MODULES_GPT_ENDS_H
+
+#include "runtime/modules/gpt/Config.h"
+#include "runtime/modules/gpt/Parameters.h"
+#include "runtime/modules/gpt/Text.h"
+
+#include <cstdint>
+
+namespace sluice::gpt {
+
+/// The tokens of one microbatch.
+struct Batch {
+  const Config &config;
+  const Text &text;
+  uint64_t step;
+  uint32_t microbatch;
+  const uint8_t *row(uint32_t index) const {
+    return text.sample(config, step, microbatch, index);
+  }
+};
+
+/// Token plus learned position; keeps nothing, since its tokens are drawn
+/// again.
+template <typename Real> struct Embedding {
+  Pieces<const Real, kEmbeddingTensors> weights;
+  Pieces<Real, kEmbeddingTensors> gradients;
+
+  void forward(const Batch &batch, Real *output) const;
+  /// Adds to the gradients, given that at the output.
+  void backward(const Batch &batch, const Real *outputGradient) const;
+};
+
+/// What the head keeps of a microbatch, T(h + vocab) elements.
+enum HeadKept : uint8_t {
+  HeadNormOutput,
+  LogitGradients, ///< times 1 / (microbatches T), from the forward pass on
+  kHeadKept
+};
+
+/// Where the parameters, gradients and kept values of the head lie.
+struct HeadLayout {
+  explicit HeadLayout(const Config &config);
+  Offsets<kHeadTensors> tensors;
+  Offsets<kHeadKept> kept;
+};
+
+/// Final norm, output matrix, cross entropy.
+template <typename Real> struct Head {
+  Pieces<const Real, kHeadTensors> weights;
+  Pieces<Real, kHeadTensors> gradients;
+  Pieces<Real, kHeadKept> kept;
+
+  /// From the norm's input to the mean loss of the microbatch, in nats.
+  double forward(const Batch &batch, const Real *input) const;
+  /// chain = gradient at the norm's input; adds to the gradients of the norm.
+  /// workspace: T·h.
+  void backwardInput(const Config &config, const Real *input, Real *chain,
+                     Real *workspace) const;
+  /// Adds to the gradient of the output matrix.
+  void backwardWeight(const Config &config) const;
+};
+
+} // namespace sluice::gpt
+
+#endif // SLUICE_RUNTIME_MODULES_GPT_ENDS_H

@@ -1,0 +1,101 @@
+//===- runtime/modules/gpt/MatrixProduct.cpp - Products by the library
+//------===//
+#include "runtime/modules/gpt/MatrixProduct.h"
+
+#include <cblas.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace sluice::gpt {
+namespace {
+
+CBLAS_TRANSPOSE orientation(bool transposed) {
+  return transposed ? CblasTrans : CblasNoTrans;
+}
+
+/// Small whole numbers: sums of up to 2^17 products of theirs are exact in any
+/// order, so that right and wrong are told apart without a tolerance.
+template <typename Real>
+std::vector<Real> wholeNumbers(size_t count, unsigned state) {
+  std::vector<Real> values(count);
+  for (Real &value : values) {
+    state = state * 1664525u + 1013904223u;
+    value = Real(int(state >> 28) - 8);
+  }
+  return values;
+}
+
+template <typename Real> Real at(const Matrix<Real> &a, size_t i, size_t j) {
+  return a.transposed ? a.data[j * a.stride + i] : a.data[i * a.stride + j];
+}
+
+/// Adds a b to c with plain loops.
+template <typename Real>
+void multiplyPlainly(Matrix<Real> a, Matrix<Real> b, std::vector<Real> &c) {
+  for (size_t i = 0; i < a.rows; ++i)
+    for (size_t j = 0; j < b.columns; ++j)
+      for (size_t k = 0; k < a.columns; ++k)
+        c[i * b.columns + j] += at(a, i, k) * at(b, k, j);
+}
+
+/// Whether the library gets one product right, for each way the model uses it.
+template <typename Real> bool isRight(size_t m, size_t n, size_t k) {
+  std::vector<Real> left = wholeNumbers<Real>(m * k, 1);
+  std::vector<Real> right = wholeNumbers<Real>(k * n, 2);
+  Matrix<Real> a = matrix<Real>(left.data(), m, k);
+  Matrix<Real> b = matrix<Real>(right.data(), k, n);
+  Matrix<Real> stored = matrix<Real>(left.data(), k, m);
+  Matrix<Real> wide = matrix<Real>(right.data(), n, k);
+  std::pair<Matrix<Real>, Matrix<Real>> pairs[] = {
+      {a, b}, {a, transpose(wide)}, {transpose(stored), b}};
+  for (const auto &[first, second] : pairs) {
+    std::vector<Real> result = wholeNumbers<Real>(m * n, 3), expected = result;
+    multiply(first, second, result.data(), Into::Add);
+    multiplyPlainly(first, second, expected);
+    if (result != expected)
+      return false;
+  }
+  return true;
+}
+
+Status prepareOnce() {
+  openblas_set_num_threads(1);
+  constexpr size_t kShapes[][3] = {
+      {1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {64, 48, 80}, {9, 20, 700}};
+  for (const auto &[m, n, k] : kShapes)
+    if (!isRight<float>(m, n, k) || !isRight<double>(m, n, k))
+      return Status::environment(
+          "the matrix library computes a " + std::to_string(m) + "x" +
+          std::to_string(k) + " by " + std::to_string(k) + "x" +
+          std::to_string(n) + " product wrongly (OpenBLAS, kernel " +
+          openblas_get_corename() +
+          "): set OPENBLAS_CORETYPE=Haswell in the environment");
+  return Status();
+}
+
+} // namespace
+
+void multiply(Matrix<float> a, Matrix<float> b, float *c, size_t stride,
+              Into into) {
+  cblas_sgemm(CblasRowMajor, orientation(a.transposed),
+              orientation(b.transposed), int(a.rows), int(b.columns),
+              int(a.columns), 1.0f, a.data, int(a.stride), b.data,
+              int(b.stride), into == Into::Add ? 1.0f : 0.0f, c, int(stride));
+}
+
+void multiply(Matrix<double> a, Matrix<double> b, double *c, size_t stride,
+              Into into) {
+  cblas_dgemm(CblasRowMajor, orientation(a.transposed),
+              orientation(b.transposed), int(a.rows), int(b.columns),
+              int(a.columns), 1.0, a.data, int(a.stride), b.data, int(b.stride),
+              into == Into::Add ? 1.0 : 0.0, c, int(stride));
+}
+
+Status prepareMatrixProducts() {
+  static const Status kStatus = prepareOnce();
+  return kStatus;
+}
+
+} // namespace sluice::gpt

@@ -1,0 +1,119 @@
+//===- runtime/modules/gpt/Parameters.cpp - The tensors of the parameters
+//---===//
+#include "runtime/modules/gpt/Parameters.h"
+
+#include "runtime/modules/gpt/Random.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace sluice::gpt {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+/// Appends the tensors of one part.
+template <size_t N>
+void append(const std::array<TensorShape, N> &shapes, const std::string &prefix,
+            uint64_t position, std::vector<Tensor> &tensors) {
+  size_t offset = 0;
+  if (!tensors.empty())
+    offset = tensors.back().offset + tensors.back().elements;
+  for (const TensorShape &shape : shapes) {
+    tensors.push_back({prefix + std::string(shape.name), position++, offset,
+                       shape.elements, shape.initial, shape.matrix});
+    offset += shape.elements;
+  }
+}
+
+/// Elements start ... of a tensor with normal values of the given deviation.
+template <typename Real>
+void fillNormal(Real *values, size_t count, uint64_t hash, double deviation) {
+  for (size_t i = 0; i < count; ++i)
+    values[i] = Real(deviation * bellShaped(extendHash(hash, i)));
+}
+
+} // namespace
+
+std::array<TensorShape, kEmbeddingTensors>
+embeddingTensors(const Config &config) {
+  const uint64_t h = config.hidden;
+  return {{{"token", config.vocab * h, Initial::Normal, true},
+           {"position", config.positions * h, Initial::Normal, true}}};
+}
+
+std::array<TensorShape, kBlockTensors> blockTensors(const Config &config) {
+  const uint64_t h = config.hidden, ffn = config.ffn;
+  return {{{"norm1.weight", h, Initial::One, false},
+           {"norm1.bias", h, Initial::Zero, false},
+           {"attention.qkv.weight", 3 * h * h, Initial::Normal, true},
+           {"attention.qkv.bias", 3 * h, Initial::Zero, false},
+           {"attention.projection.weight", h * h, Initial::Residual, true},
+           {"attention.projection.bias", h, Initial::Zero, false},
+           {"norm2.weight", h, Initial::One, false},
+           {"norm2.bias", h, Initial::Zero, false},
+           {"mlp.up.weight", ffn * h, Initial::Normal, true},
+           {"mlp.up.bias", ffn, Initial::Zero, false},
+           {"mlp.down.weight", h * ffn, Initial::Residual, true},
+           {"mlp.down.bias", h, Initial::Zero, false}}};
+}
+
+std::array<TensorShape, kHeadTensors> headTensors(const Config &config) {
+  const uint64_t h = config.hidden;
+  return {{{"norm.weight", h, Initial::One, false},
+           {"norm.bias", h, Initial::Zero, false},
+           {"weight", config.vocab * h, Initial::Normal, true}}};
+}
+
+uint64_t tensorCount(const Config &config) {
+  return (config.embedding ? kEmbeddingTensors : 0) +
+         uint64_t(config.stageLayers) * kBlockTensors +
+         (config.head ? kHeadTensors : 0);
+}
+
+std::vector<Tensor> tensorsOf(const Config &config) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(tensorCount(config));
+  if (config.embedding)
+    append(embeddingTensors(config), "embedding.", 0, tensors);
+  for (uint64_t i = 0; i < config.stageLayers; ++i) {
+    uint64_t layer = config.firstLayer + i;
+    append(blockTensors(config), "block." + std::to_string(layer) + ".",
+           kEmbeddingTensors + layer * kBlockTensors, tensors);
+  }
+  if (config.head)
+    append(headTensors(config), "head.",
+           kEmbeddingTensors + uint64_t(config.layers) * kBlockTensors,
+           tensors);
+  return tensors;
+}
+
+template <typename Real>
+void initialise(const Config &config, const std::vector<Tensor> &tensors,
+                Real *parameters) {
+  uint64_t weights = startHash(Use::Weights, config.seed);
+  for (const Tensor &tensor : tensors) {
+    Real *values = parameters + tensor.offset;
+    uint64_t hash = extendHash(weights, tensor.position);
+    switch (tensor.initial) {
+    case Initial::Zero:
+      std::fill_n(values, tensor.elements, Real(0));
+      break;
+    case Initial::One:
+      std::fill_n(values, tensor.elements, Real(1));
+      break;
+    case Initial::Normal:
+      fillNormal(values, tensor.elements, hash, kDeviation);
+      break;
+    case Initial::Residual:
+      fillNormal(values, tensor.elements, hash,
+                 kDeviation / std::sqrt(2.0 * config.layers));
+      break;
+    }
+  }
+}
+
+template void initialise(const Config &, const std::vector<Tensor> &, float *);
+template void initialise(const Config &, const std::vector<Tensor> &, double *);
+
+} // namespace sluice::gpt

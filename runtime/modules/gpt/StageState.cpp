@@ -1,0 +1,273 @@
+//===- runtime/modules/gpt/StageState.cpp - One stage with its memory
+//-------===//
+#include "runtime/modules/gpt/StageState.h"
+
+#include "runtime/modules/gpt/Kernels.h"
+#include "runtime/modules/gpt/MatrixProduct.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace sluice::gpt {
+namespace {
+
+template <typename Real>
+constexpr std::string_view kDtype =
+    std::is_same_v<Real, float> ? "fp32" : "fp64";
+
+/// State per parameter: mean and mean square of its gradient.
+constexpr uint64_t kMoments = 2;
+
+template <typename Real> uint64_t bytesOf(uint64_t elements) {
+  return saturatingProduct(elements, sizeof(Real));
+}
+
+template <typename Real> Real *as(const sluice_buffer &buffer) {
+  return static_cast<Real *>(buffer.data);
+}
+
+Status tooSmall(std::string_view what, uint64_t has, uint64_t needs) {
+  return Status::environment("the " + std::string(what) + " buffer has " +
+                             std::to_string(has) + " bytes, the stage needs " +
+                             std::to_string(needs));
+}
+
+struct Need {
+  std::string_view what;
+  const sluice_buffer &buffer;
+  uint64_t bytes;
+};
+
+Status enough(std::initializer_list<Need> needs) {
+  for (const Need &need : needs)
+    if (need.buffer.bytes < need.bytes)
+      return tooSmall(need.what, need.buffer.bytes, need.bytes);
+  return Status();
+}
+
+/// The one buffer on a side where the stage has a neighbour.
+Status checkSide(bool has, std::string_view what, uint32_t count,
+                 const sluice_buffer *buffers, uint64_t bytes) {
+  if (!has)
+    return Status();
+  if (count != 1 || !buffers)
+    return Status::environment("the call brings no " + std::string(what) +
+                               " buffer");
+  return enough({{what, buffers[0], bytes}});
+}
+
+} // namespace
+
+template <typename Real>
+StageState<Real>::StageState(Config configuration)
+    : config(std::move(configuration)), needs(needsOf(config)),
+      embeddingLayout(offsetsOf(embeddingTensors(config))), blockLayout(config),
+      headLayout(config),
+      firstBlock(config.embedding ? embeddingLayout.back() : 0),
+      headStart(firstBlock + config.stageLayers * blockLayout.tensors.back()) {}
+
+template <typename Real>
+Status StageState<Real>::create(const sluice_stage &stage,
+                                StageState *&result) {
+  Config config;
+  if (Status status = readConfig(stage, kDtype<Real>, config); !status.ok())
+    return status;
+  std::unique_ptr<StageState> state(new StageState(std::move(config)));
+  const sluice_bytes bytes = state->bytes();
+  const uint64_t largest = std::max(
+      {bytes.optimizer, bytes.workspace, bytes.saved, bytes.kept, bytes.input});
+  if (largest > uint64_t(INT64_MAX))
+    return Status::input("the stage needs more than " +
+                         std::to_string(INT64_MAX) + " bytes");
+  if (Status status = prepareMatrixProducts(); !status.ok())
+    return status;
+  if (state->config.embedding || state->config.head)
+    if (Status status = state->text.read(state->config); !status.ok())
+      return status;
+  result = state.release();
+  return Status();
+}
+
+template <typename Real> sluice_bytes StageState<Real>::bytes() const {
+  sluice_bytes bytes{};
+  bytes.parameters = bytesOf<Real>(needs.parameters);
+  bytes.gradients = bytes.parameters;
+  bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
+  bytes.workspace = bytesOf<Real>(needs.workspace);
+  bytes.saved = bytesOf<Real>(needs.saved);
+  bytes.kept = bytesOf<Real>(needs.kept);
+  bytes.input = bytesOf<Real>(needs.input);
+  bytes.output = bytesOf<Real>(needs.output);
+  return bytes;
+}
+
+template <typename Real>
+Status StageState<Real>::bind(const sluice_state &memory) {
+  const sluice_bytes need = bytes();
+  Status status = enough({{"parameter", memory.parameters, need.parameters},
+                          {"gradient", memory.gradients, need.gradients},
+                          {"optimizer", memory.optimizer, need.optimizer},
+                          {"workspace", memory.workspace, need.workspace}});
+  if (!status.ok())
+    return status;
+  parameters = as<Real>(memory.parameters);
+  gradients = as<Real>(memory.gradients);
+  optimizer = as<Real>(memory.optimizer);
+  workspace = as<Real>(memory.workspace);
+  table = tensorsOf(config);
+  initialise(config, table, parameters);
+  std::fill_n(optimizer, kMoments * needs.parameters, Real(0));
+  return Status();
+}
+
+template <typename Real>
+Status StageState<Real>::checkKept(const sluice_call &call) const {
+  if (!parameters)
+    return Status::environment("the stage is called before it has memory");
+  return enough({{"kept", call.kept, bytesOf<Real>(needs.kept)}});
+}
+
+template <typename Real>
+Status StageState<Real>::checkForward(const sluice_call &call) const {
+  const sluice_bytes need = bytes();
+  Status status = checkKept(call);
+  if (status.ok())
+    status = checkSide(!config.embedding, "input", call.input_count,
+                       call.inputs, need.input);
+  if (status.ok())
+    status = checkSide(!config.head, "output", call.output_count, call.outputs,
+                       need.output);
+  return status.ok() ? enough({{"saved", call.saved, need.saved}}) : status;
+}
+
+template <typename Real>
+Status StageState<Real>::checkBackwardInput(const sluice_call &call) const {
+  const sluice_bytes need = bytes();
+  Status status = checkKept(call);
+  if (status.ok())
+    status = checkSide(!config.embedding, "input gradient", call.input_count,
+                       call.input_gradients, need.input);
+  if (status.ok())
+    status = checkSide(!config.head, "output gradient", call.output_count,
+                       call.output_gradients, need.output);
+  return status.ok() ? enough({{"saved", call.saved, need.saved}}) : status;
+}
+
+template <typename Real>
+Status StageState<Real>::checkBackwardWeight(const sluice_call &call) const {
+  return checkKept(call);
+}
+
+template <typename Real> Embedding<Real> StageState<Real>::embedding() const {
+  return {{parameters, &embeddingLayout}, {gradients, &embeddingLayout}};
+}
+
+template <typename Real>
+Block<Real> StageState<Real>::block(size_t index,
+                                    const sluice_call &call) const {
+  size_t start = firstBlock + index * blockLayout.tensors.back();
+  Real *kept = as<Real>(call.kept) + index * blockLayout.kept.back();
+  return {{parameters + start, &blockLayout.tensors},
+          {gradients + start, &blockLayout.tensors},
+          {kept, &blockLayout.kept}};
+}
+
+template <typename Real>
+Head<Real> StageState<Real>::head(const sluice_call &call) const {
+  Real *kept =
+      as<Real>(call.kept) + config.stageLayers * blockLayout.kept.back();
+  return {{parameters + headStart, &headLayout.tensors},
+          {gradients + headStart, &headLayout.tensors},
+          {kept, &headLayout.kept}};
+}
+
+template <typename Real>
+Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
+  if (index < config.stageLayers)
+    return block(index, call).kept[Input];
+  return as<Real>(config.head ? call.saved : call.outputs[0]);
+}
+
+template <typename Real> void StageState<Real>::beginStep() {
+  std::fill_n(gradients, needs.parameters, Real(0));
+  lossSum = 0;
+  lossCount = 0;
+}
+
+template <typename Real>
+void StageState<Real>::forward(const sluice_call &call) {
+  if (config.embedding)
+    embedding().forward(batch(call), inputOf(0, call));
+  else
+    std::copy_n(as<Real>(call.inputs[0]), needs.input, inputOf(0, call));
+  for (size_t i = 0; i < config.stageLayers; ++i)
+    block(i, call).forward(config, inputOf(i + 1, call), workspace);
+  if (config.head) {
+    lossSum += head(call).forward(batch(call), as<Real>(call.saved));
+    ++lossCount;
+  }
+}
+
+template <typename Real>
+void StageState<Real>::backwardInput(const sluice_call &call) {
+  const size_t elements = config.tokens() * config.hidden;
+  if (config.embedding && config.stageLayers == 0 && !config.head)
+    return embedding().backward(batch(call),
+                                as<Real>(call.output_gradients[0]));
+  // The gradient as it walks from the last layer to the first.
+  Real *chain =
+      config.embedding ? workspace : as<Real>(call.input_gradients[0]);
+  Real *scratch = config.embedding ? workspace + elements : workspace;
+  if (config.head)
+    head(call).backwardInput(config, as<Real>(call.saved), chain, scratch);
+  else
+    std::copy_n(as<Real>(call.output_gradients[0]), elements, chain);
+  for (size_t i = config.stageLayers; i-- > 0;)
+    block(i, call).backwardInput(config, chain, scratch);
+  if (config.embedding)
+    embedding().backward(batch(call), chain);
+}
+
+template <typename Real>
+void StageState<Real>::backwardWeight(const sluice_call &call) {
+  for (size_t i = 0; i < config.stageLayers; ++i)
+    block(i, call).backwardWeight(config);
+  if (config.head)
+    head(call).backwardWeight(config);
+}
+
+template <typename Real> void StageState<Real>::optimizerStep(uint64_t step) {
+  const AdamW adamW(config.learningRate, step);
+  Real *mean = optimizer, *square = optimizer + needs.parameters;
+  for (const Tensor &t : table)
+    adamW.update(parameters + t.offset, gradients + t.offset, mean + t.offset,
+                 square + t.offset, t.elements, t.matrix);
+}
+
+template <typename Real> bool StageState<Real>::loss(double &mean) const {
+  if (lossCount == 0)
+    return false;
+  mean = lossSum / double(lossCount);
+  return true;
+}
+
+template <typename Real>
+Status StageState<Real>::tensor(uint32_t index, sluice_tensor &result) {
+  if (index >= table.size())
+    return Status::environment("there is no tensor " + std::to_string(index) +
+                               " of " + std::to_string(table.size()));
+  const Tensor &t = table[index];
+  result = {t.name.c_str(), t.position, parameters + t.offset,
+            t.elements * sizeof(Real)};
+  return Status();
+}
+
+template class StageState<float>;
+template class StageState<double>;
+
+} // namespace sluice::gpt

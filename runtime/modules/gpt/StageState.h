@@ -1,0 +1,74 @@
+//===- runtime/modules/gpt/StageState.h - One stage with its memory
+//---------===//
+#ifndef SLUICE_RUNTIME_MODULES_GPT_STAGESTATE_H
+#define SLUICE_RUNTIME_MODULES_GPT_STAGESTATE_H
+
+#include "ir/Status.h"
+#include "runtime/modules/gpt/Block.h"
+#include "runtime/modules/gpt/Config.h"
+#include "runtime/modules/gpt/Ends.h"
+#include "runtime/modules/gpt/Parameters.h"
+#include "runtime/modules/gpt/Text.h"
+#include "runtime/sluice.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace sluice::gpt {
+
+/// A stage of the model: embedding, blocks and head as far as it has them, in
+/// the runtime's memory. Allocates nothing from bind's end on.
+template <typename Real> class StageState {
+public:
+  /// Reads description, run section and data. A fault: what readConfig and
+  /// Text::read refuse, byte counts beyond 63 bits, wrong matrix products.
+  static Status create(const sluice_stage &stage, StageState *&result);
+
+  sluice_bytes bytes() const;
+  Status bind(const sluice_state &memory);
+  void beginStep();
+  void forward(const sluice_call &call);
+  void backwardInput(const sluice_call &call);
+  void backwardWeight(const sluice_call &call);
+  void optimizerStep(uint64_t step);
+  /// Whether there is a loss; its mean over the step's microbatches so far.
+  bool loss(double &mean) const;
+  uint64_t tensors() const { return tensorCount(config); }
+  Status tensor(uint32_t index, sluice_tensor &result);
+  /// What of the state's and the call's buffers a call lacks.
+  Status checkForward(const sluice_call &call) const;
+  Status checkBackwardInput(const sluice_call &call) const;
+  Status checkBackwardWeight(const sluice_call &call) const;
+
+private:
+  explicit StageState(Config configuration);
+
+  Status checkKept(const sluice_call &call) const;
+  Batch batch(const sluice_call &call) const {
+    return {config, text, call.step, call.microbatch};
+  }
+  Embedding<Real> embedding() const;
+  Block<Real> block(size_t index, const sluice_call &call) const;
+  Head<Real> head(const sluice_call &call) const;
+  /// Where the input of block `index` goes, past the last what follows it.
+  Real *inputOf(size_t index, const sluice_call &call) const;
+
+  Config config;
+  Needs needs;
+  Text text;
+  std::vector<Tensor> table;
+  Offsets<kEmbeddingTensors> embeddingLayout;
+  BlockLayout blockLayout;
+  HeadLayout headLayout;
+  /// Where the first block and the head start among the parameters.
+  size_t firstBlock, headStart;
+
+  Real *parameters = nullptr, *gradients = nullptr;
+  Real *optimizer = nullptr, *workspace = nullptr;
+  double lossSum = 0;
+  uint64_t lossCount = 0;
+};
+
+} // namespace sluice::gpt
+
+#endif // SLUICE_RUNTIME_MODULES_GPT_STAGESTATE_H

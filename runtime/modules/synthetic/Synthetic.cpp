@@ -1,0 +1,312 @@
+//===- runtime/modules/synthetic/Synthetic.cpp
+//-----------------------------===//
+#include "runtime/modules/synthetic/Synthetic.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <new>
+#include <thread>
+#include <vector>
+
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+enum class Kind : uint8_t {
+  Parameters,
+  Gradients,
+  Optimizer,
+  Saved,
+  KeptByForward,
+  KeptByBackward,
+  Activation,
+  Gradient
+};
+
+constexpr const char *kKindNames[] = {
+    "parameters",      "gradients",        "optimizer",  "saved",
+    "kept by forward", "kept by backward", "activation", "gradient"};
+
+/// Whose bytes a buffer holds.
+struct Content {
+  Kind kind;
+  uint32_t producer;
+  uint32_t consumer;
+  uint64_t step = 0;
+  uint32_t microbatch = 0;
+};
+
+/// Who wrote the kept buffer of a microbatch last.
+enum class Keeper : uint8_t { Nobody, Forward, Backward };
+
+struct Synthetic {
+  sluice_stage facts;
+  sluice_state state = {};
+  std::vector<Keeper> keepers; ///< per microbatch
+};
+
+Synthetic &self(void *instance) { return *static_cast<Synthetic *>(instance); }
+
+//===----------------------------------------------------------------------===//
+// Patterns
+//===----------------------------------------------------------------------===//
+
+/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+uint64_t mix(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+uint64_t seedOf(const Content &content) {
+  uint64_t seed = mix(content.step + 1);
+  seed = mix(seed + static_cast<uint64_t>(content.kind));
+  seed = mix(seed + content.producer);
+  seed = mix(seed + content.consumer);
+  return mix(seed + content.microbatch);
+}
+
+/// Word `i` of the pattern of `seed`.
+uint64_t wordAt(uint64_t seed, uint64_t i) {
+  return seed + i * 0x9e3779b97f4a7c15u;
+}
+
+void fill(const sluice_buffer &buffer, const Content &content) {
+  const uint64_t seed = seedOf(content);
+  auto *const bytes = static_cast<unsigned char *>(buffer.data);
+  uint64_t at = 0;
+  for (; at + 8 <= buffer.bytes; at += 8) {
+    const uint64_t word = wordAt(seed, at / 8);
+    std::memcpy(bytes + at, &word, 8);
+  }
+  const uint64_t last = wordAt(seed, at / 8);
+  std::memcpy(bytes + at, &last, buffer.bytes - at);
+}
+
+/// Position of the first byte that is not the pattern's, or buffer.bytes.
+uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
+  const auto *const bytes = static_cast<const unsigned char *>(buffer.data);
+  for (uint64_t at = 0; at < buffer.bytes; at += 8) {
+    const uint64_t length = buffer.bytes - at < 8 ? buffer.bytes - at : 8;
+    const uint64_t word = wordAt(seed, at / 8);
+    if (std::memcmp(bytes + at, &word, length) == 0)
+      continue;
+    unsigned char expected[8];
+    std::memcpy(expected, &word, 8);
+    for (uint64_t i = 0; i < length; ++i)
+      if (bytes[at + i] != expected[i])
+        return at + i;
+  }
+  return buffer.bytes;
+}
+
+/// 0 if `buffer` holds `content`, else 1 and a sentence.
+int check(const sluice_buffer &buffer, const Content &content,
+          sluice_error *error) {
+  const uint64_t seed = seedOf(content);
+  const uint64_t wrong = firstWrong(buffer, seed);
+  if (wrong == buffer.bytes)
+    return 0;
+  const uint64_t word = wordAt(seed, wrong / 8);
+  unsigned char expected[8];
+  std::memcpy(expected, &word, 8);
+  std::snprintf(
+      error->message, sizeof(error->message),
+      "buffer %s from stage %u for stage %u, microbatch %u: byte %llu of %llu "
+      "is 0x%02x, its producer wrote 0x%02x",
+      kKindNames[static_cast<unsigned>(content.kind)], content.producer,
+      content.consumer, content.microbatch,
+      static_cast<unsigned long long>(wrong),
+      static_cast<unsigned long long>(buffer.bytes),
+      static_cast<const unsigned char *>(buffer.data)[wrong],
+      expected[wrong % 8]);
+  return 1;
+}
+
+//===----------------------------------------------------------------------===//
+// Time
+//===----------------------------------------------------------------------===//
+
+/// Returns `seconds` after `start`: sleeps most of it and spins the rest, since
+/// a sleep ends late by some 50 microseconds.
+void spend(Clock::time_point start, double seconds) {
+  if (seconds <= 0)
+    return;
+  const Clock::time_point end =
+      start + std::chrono::duration_cast<Clock::duration>(
+                  std::chrono::duration<double>(seconds));
+  constexpr auto kSpin = std::chrono::microseconds(100);
+  if (end - Clock::now() > kSpin)
+    std::this_thread::sleep_until(end - kSpin);
+  while (Clock::now() < end) {
+  }
+}
+
+/// The current time if there is any to be spent.
+Clock::time_point startOf(double seconds) {
+  return seconds > 0 ? Clock::now() : Clock::time_point();
+}
+
+//===----------------------------------------------------------------------===//
+// The module
+//===----------------------------------------------------------------------===//
+
+int create(const sluice_stage *stage, void **instance, sluice_error *error) {
+  try {
+    *instance = new Synthetic{
+        *stage, {}, std::vector<Keeper>(stage->microbatches, Keeper::Nobody)};
+    return 0;
+  } catch (const std::bad_alloc &) {
+    std::snprintf(error->message, sizeof(error->message), "out of memory");
+    return 1;
+  }
+}
+
+int bytes(void *, sluice_bytes *needs, sluice_error *) {
+  *needs = {};
+  return 0;
+}
+
+Content stateContent(const Synthetic &stage, Kind kind) {
+  return {kind, stage.facts.stage, stage.facts.stage};
+}
+
+int bind(void *instance, const sluice_state *state, sluice_error *) {
+  Synthetic &stage = self(instance);
+  stage.state = *state;
+  fill(state->parameters, stateContent(stage, Kind::Parameters));
+  fill(state->gradients, stateContent(stage, Kind::Gradients));
+  fill(state->optimizer, stateContent(stage, Kind::Optimizer));
+  return 0;
+}
+
+int beginStep(void *instance, uint64_t, sluice_error *) {
+  for (Keeper &keeper : self(instance).keepers)
+    keeper = Keeper::Nobody;
+  return 0;
+}
+
+Content own(const Synthetic &stage, Kind kind, const sluice_call &call) {
+  return {kind, stage.facts.stage, stage.facts.stage, call.step,
+          call.microbatch};
+}
+
+int forward(void *instance, const sluice_call *call, sluice_error *error) {
+  Synthetic &stage = self(instance);
+  const sluice_stage &facts = stage.facts;
+  const Clock::time_point start = startOf(facts.forward_seconds);
+  for (uint32_t i = 0; i < call->input_count; ++i)
+    if (check(call->inputs[i],
+              {Kind::Activation, facts.input_stages[i], facts.stage, call->step,
+               call->microbatch},
+              error))
+      return 1;
+  for (uint32_t i = 0; i < call->output_count; ++i)
+    fill(call->outputs[i],
+         {Kind::Activation, facts.stage, facts.output_stages[i], call->step,
+          call->microbatch});
+  fill(call->saved, own(stage, Kind::Saved, *call));
+  if (call->kept.bytes != 0) {
+    fill(call->kept, own(stage, Kind::KeptByForward, *call));
+    stage.keepers[call->microbatch] = Keeper::Forward;
+  }
+  spend(start, facts.forward_seconds);
+  return 0;
+}
+
+/// Checks what forward left in `kept`, if it did, and writes it anew.
+int passKept(Synthetic &stage, const sluice_call &call, sluice_error *error) {
+  if (call.kept.bytes == 0)
+    return 0;
+  Keeper &keeper = stage.keepers[call.microbatch];
+  if (keeper == Keeper::Forward &&
+      check(call.kept, own(stage, Kind::KeptByForward, call), error))
+    return 1;
+  fill(call.kept, own(stage, Kind::KeptByBackward, call));
+  keeper = Keeper::Backward;
+  return 0;
+}
+
+/// A gradient flows only where both stages have a backward; elsewhere the
+/// buffer is empty.
+int backwardInput(void *instance, const sluice_call *call,
+                  sluice_error *error) {
+  Synthetic &stage = self(instance);
+  const sluice_stage &facts = stage.facts;
+  const Clock::time_point start = startOf(facts.backward_input_seconds);
+  for (uint32_t i = 0; i < call->output_count; ++i)
+    if (check(call->output_gradients[i],
+              {Kind::Gradient, facts.output_stages[i], facts.stage, call->step,
+               call->microbatch},
+              error))
+      return 1;
+  if (check(call->saved, own(stage, Kind::Saved, *call), error) ||
+      passKept(stage, *call, error))
+    return 1;
+  for (uint32_t i = 0; i < call->input_count; ++i)
+    fill(call->input_gradients[i],
+         {Kind::Gradient, facts.stage, facts.input_stages[i], call->step,
+          call->microbatch});
+  spend(start, facts.backward_input_seconds);
+  return 0;
+}
+
+int backwardWeight(void *instance, const sluice_call *call,
+                   sluice_error *error) {
+  Synthetic &stage = self(instance);
+  const Clock::time_point start = startOf(stage.facts.backward_weight_seconds);
+  if (call->kept.bytes != 0) {
+    const Kind kind = stage.keepers[call->microbatch] == Keeper::Forward
+                          ? Kind::KeptByForward
+                          : Kind::KeptByBackward;
+    if (check(call->kept, own(stage, kind, *call), error))
+      return 1;
+  }
+  spend(start, stage.facts.backward_weight_seconds);
+  return 0;
+}
+
+int optimizerStep(void *instance, uint64_t, void *, sluice_error *error) {
+  const Synthetic &stage = self(instance);
+  return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
+               error) ||
+         check(stage.state.gradients, stateContent(stage, Kind::Gradients),
+               error) ||
+         check(stage.state.optimizer, stateContent(stage, Kind::Optimizer),
+               error);
+}
+
+int loss(void *, double *, int *has, sluice_error *) {
+  *has = 0;
+  return 0;
+}
+
+uint32_t tensorCount(void *) { return 0; }
+
+int tensor(void *, uint32_t index, sluice_tensor *, sluice_error *error) {
+  std::snprintf(error->message, sizeof(error->message), "there is no tensor %u",
+                index);
+  return 1;
+}
+
+void destroy(void *instance) { delete static_cast<Synthetic *>(instance); }
+
+constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
+                                   "synthetic",
+                                   create,
+                                   bytes,
+                                   bind,
+                                   beginStep,
+                                   forward,
+                                   backwardInput,
+                                   backwardWeight,
+                                   optimizerStep,
+                                   loss,
+                                   tensorCount,
+                                   tensor,
+                                   destroy};
+
+} // namespace
+
+const sluice_module *sluice_synthetic_module() { return &kModule; }

@@ -1,0 +1,133 @@
+/*===- runtime/sluice.h - The C interface of stage modules, version 1
+ *--------===
+ *
+ * A stage module computes one stage: a run of consecutive layers. The runtime
+ * gives it all memory; a module allocates nothing once it is bound. One
+ *instance serves one stage on one rank and is called from one thread at a time.
+ *
+ * Every function returns 0, or another number after writing a sentence to the
+ * error it was given. A failure ends the run of all ranks. Functions may throw
+ * (from C++): the runtime takes that as a failure too.
+ *
+ *===----------------------------------------------------------------------===*/
+#ifndef SLUICE_RUNTIME_SLUICE_H
+#define SLUICE_RUNTIME_SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Raised whenever a struct or the meaning of a function below changes. */
+#define SLUICE_MODULE_VERSION 1
+
+typedef struct sluice_error {
+  char message[256]; /* zero-terminated */
+} sluice_error;
+
+/* What the plan says of a stage. Strings live as long as the instance. */
+typedef struct sluice_stage {
+  uint32_t stage, stages;
+  uint32_t rank, ranks;
+  uint32_t microbatches;
+  /* The stages it takes activations from and gives them to, ascending. */
+  const uint32_t *input_stages, *output_stages;
+  uint32_t input_count, output_count;
+  /* Lines "key=value": the model's dimensions, the layers of the stage. */
+  const char *description;
+  /* Lines "key=value": the run section of the spec (data, steps, seed, …). */
+  const char *run;
+  /* Times that the plan was made with, in seconds; 0 where the plan counts
+   * abstract units (the synthetic module then spends none). */
+  double forward_seconds, backward_input_seconds, backward_weight_seconds;
+} sluice_stage;
+
+/* Bytes that a stage needs. saved: per microbatch, from forward to
+ * backward_input. kept: per microbatch, from forward to backward_weight.
+ * output: of one microbatch at the stage's end; input: at its start. */
+typedef struct sluice_bytes {
+  uint64_t parameters, gradients, optimizer;
+  uint64_t workspace;
+  uint64_t saved, kept;
+  uint64_t input, output;
+} sluice_bytes;
+
+/* A buffer of the plan's arena (256-byte aligned), at least as large as
+ * sluice_bytes said; data is never null, bytes may be 0. */
+typedef struct sluice_buffer {
+  void *data;
+  uint64_t bytes;
+} sluice_buffer;
+
+/* Memory that belongs to the stage for the whole run. The optimizer's state
+ * and the parameters are initialised by the module in bind. */
+typedef struct sluice_state {
+  sluice_buffer parameters, gradients, optimizer, workspace;
+} sluice_state;
+
+/* One call for one microbatch. Arrays are in order of the other stage; they are
+ * empty where a stage has no such neighbour. */
+typedef struct sluice_call {
+  uint64_t step;       /* from 0 */
+  uint32_t microbatch; /* from 0 */
+  uint32_t input_count, output_count;
+  const sluice_buffer *inputs;  /* forward: read */
+  const sluice_buffer *outputs; /* forward: written */
+  const sluice_buffer
+      *output_gradients; /* backward_input: read, output_count */
+  const sluice_buffer
+      *input_gradients; /* backward_input: written, input_count */
+  sluice_buffer saved;  /* forward writes, backward_input reads */
+  sluice_buffer kept;   /* forward writes, backward_input may write,
+                           backward_weight reads */
+  void *stream;         /* of the backend; null on the host */
+} sluice_call;
+
+/* A tensor of the parameters, in the model's own order. */
+typedef struct sluice_tensor {
+  const char *name;  /* unique in the model, "block.3.attention.qkv.weight" */
+  uint64_t position; /* in the model, the same wherever the stage's cut lies */
+  void *data;
+  uint64_t bytes;
+} sluice_tensor;
+
+typedef struct sluice_module {
+  uint32_t version; /* SLUICE_MODULE_VERSION */
+  const char *name;
+  int (*create)(const sluice_stage *stage, void **instance,
+                sluice_error *error);
+  int (*bytes)(void *instance, sluice_bytes *bytes, sluice_error *error);
+  /* Takes the memory and initialises parameters and optimizer state. */
+  int (*bind)(void *instance, const sluice_state *state, sluice_error *error);
+  /* Before the first operation of a step on this stage: clears gradients. */
+  int (*begin_step)(void *instance, uint64_t step, sluice_error *error);
+  int (*forward)(void *instance, const sluice_call *call, sluice_error *error);
+  /* Gradients by the inputs; then by the weights, added to the gradients. A
+   * fused backward is the two calls one after the other. */
+  int (*backward_input)(void *instance, const sluice_call *call,
+                        sluice_error *error);
+  int (*backward_weight)(void *instance, const sluice_call *call,
+                         sluice_error *error);
+  int (*optimizer_step)(void *instance, uint64_t step, void *stream,
+                        sluice_error *error);
+  /* Mean loss of the step's microbatches so far; sets *has to 0 on a stage
+   * without loss. */
+  int (*loss)(void *instance, double *loss, int *has, sluice_error *error);
+  /* Number of tensors, and the n-th; used to save and load. */
+  uint32_t (*tensor_count)(void *instance);
+  int (*tensor)(void *instance, uint32_t index, sluice_tensor *tensor,
+                sluice_error *error);
+  void (*destroy)(void *instance);
+} sluice_module;
+
+/* What a shared library given to --module exports. */
+typedef const sluice_module *(*sluice_module_entry_fn)(void);
+#define SLUICE_MODULE_ENTRY "sluice_module_entry"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SLUICE_RUNTIME_SLUICE_H */

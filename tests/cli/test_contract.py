@@ -1,0 +1,145 @@
+"""The command line as scripts depend on it: exit codes, streams, files."""
+
+import json
+import os
+import sys
+
+import sluice
+from sluice import EXAMPLES, ROOT, ToolTest, chain, run
+
+
+class Contract(ToolTest):
+    def test_help(self):
+        self.assertIn("compile", self.ok("--help"))
+        self.assertRegex(self.ok("--version"), r"^sluice \d+\.\d+\.\d+\n$")
+        for command in ("compile", "report", "check", "run", "opt"):
+            text = self.ok(command, "--help")
+            self.assertIn("examples:", text)
+            self.assertIn(f"sluice {command} ", text)
+
+    def test_usage_errors(self):
+        spec = self.write("job.yaml", chain())
+        for arguments in ((), ("fly",), ("compile",), ("compile", spec, "--emit=poem"), ("compile", spec),
+                          ("compile", spec, "--emit=ops,svg"), ("compile", spec, "--no-such-flag"),
+                          ("check", spec, "--progress=none"), ("check", spec, "--p2p=buffered:x"),
+                          ("report", spec, "--set", "pipeline"), ("run", spec, "--backend=abacus"),
+                          ("run", spec, "--timeout=never"), ("run", spec, "--steps=-1"),
+                          ("opt", spec, "--passes=shedule"), ("opt", spec, "--passes=lower")):
+            self.refused(2, *arguments)
+
+    def test_pass_in_wrong_order(self):
+        spec = self.write("job.yaml", chain())
+        self.assertIn("the nearest is 'schedule'", self.refused(2, "opt", spec, "--passes=shedule"))
+        self.assertIn("'lower' needs a graph", self.refused(2, "opt", spec, "--passes=build-model,lower"))
+
+    def test_input_errors(self):
+        for text in ("", "sluice: 2\n", "pipeline: [", "\0\1\2", "sluice: 1\nmodel: {layers: []}\n"):
+            self.refused(1, "compile", "-", "--emit=ops", stdin=text)
+        self.refused(1, "compile", self.folder / "missing.yaml", "--emit=ops")
+        self.refused(1, "report", self.folder)
+        self.refused(1, "run", "-", stdin="SLUICEPL")
+        self.refused(1, "check", "-", stdin="sluice-ir 1\nplan {\n")
+
+    def test_environment_errors(self):
+        spec = self.write("job.yaml", chain())
+        self.refused(3, "compile", spec, "-o", self.folder / "no" / "folder.plan")
+        self.refused(3, "compile", spec, "--emit=svg", "-o", self.folder)
+        self.refused(3, "compile", spec, "-o", "/dev/full")
+        self.refused(3, "compile", spec, "--emit=svg", "-o", "/dev/full")
+        with open("/dev/full", "w") as full:
+            import subprocess
+            done = subprocess.run([sluice.SLUICE, "compile", str(spec), "--emit=ops"], stdout=full,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 3, done.stderr)
+
+    def test_no_half_written_file(self):
+        spec = self.write("job.yaml", chain())
+        plan = self.folder / "job.plan"
+        plan.write_bytes(b"old")
+        bad = self.write("bad.yaml", chain(schedule="none"))
+        self.refused(1, "compile", bad, "-o", plan)
+        self.assertEqual(plan.read_bytes(), b"old")
+        self.ok("compile", spec, "-o", plan)
+        self.assertNotEqual(plan.read_bytes(), b"old")
+        self.assertEqual(sorted(p.name for p in self.folder.iterdir()), ["bad.yaml", "job.plan", "job.yaml"])
+
+    def test_several_outputs(self):
+        spec = self.write("job.yaml", chain())
+        self.ok("compile", spec, "--emit=plan,ops,ir,torch-csv,trace,svg,html", "-o", self.folder / "out")
+        self.assertEqual(sorted(p.suffix for p in self.folder.glob("out.*")),
+                         [".csv", ".html", ".ir", ".ops", ".plan", ".svg", ".trace"])
+
+    def test_same_spec_same_bytes(self):
+        spec = self.write("job.yaml", chain(layer=", output_bytes: 10, activation_bytes: 20"))
+        outputs = []
+        for name in ("a", "b"):
+            self.ok("compile", spec, "--emit=plan,ops,ir,torch-csv,trace,svg,html", "-o", self.folder / name)
+            outputs.append([(self.folder / f"{name}.{kind}").read_bytes()
+                            for kind in ("plan", "ops", "ir", "csv", "trace", "svg", "html")])
+        self.assertEqual(outputs[0], outputs[1])
+
+    def test_json_also_when_refused(self):
+        ir = self.ok("compile", "-", "--emit=ir", stdin=chain(ranks=2, layers=2, microbatches=2))
+        good = json.loads(self.ok("check", "-", "--json", stdin=ir))
+        self.assertEqual((good["ok"], good["progress"], good["holds"], good["min_buffering"], good["errors"]),
+                         (True, "rank", {"rank": True, "pair": True, "edge": True}, 0, []))
+        broken = "\n".join(line for line in ir.splitlines() if "1RECV_F1" not in line) + "\n"
+        done = run("check", "-", "--json", stdin=broken)
+        self.assertEqual(done.returncode, 1)
+        if done.stdout:  # a list with positions after the cut: refused by the reader instead
+            self.assertFalse(json.loads(done.stdout)["ok"])
+
+    def test_plan_from_standard_input(self):
+        spec = self.write("job.yaml", chain())
+        self.ok("compile", spec, "-o", self.folder / "job.plan")
+        import subprocess
+        with open(self.folder / "job.plan", "rb") as plan:
+            done = subprocess.run([sluice.SLUICE, "check", "-"], stdin=plan, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_report_of_plan_equals_that_of_its_spec(self):
+        for schedule in ("naive", "gpipe", "1f1b"):
+            spec = self.write("job.yaml", chain(layers=7, forward=1, backward=2, schedule=schedule,
+                                                layer=", params: 10, activation_bytes: 64, output_bytes: 32",
+                                                more="cluster: {link: {latency: 0.25}}\n"))
+            plan = self.folder / "job.plan"
+            self.ok("compile", spec, "-o", plan)
+            of_spec = json.loads(self.ok("report", spec, "--json"))
+            of_plan = json.loads(self.ok("report", plan, "--json"))
+            self.assertEqual(of_spec, of_plan)
+
+    def test_overrides_of_a_plan(self):
+        spec = self.write("job.yaml", chain())
+        plan = self.folder / "job.plan"
+        self.ok("compile", spec, "-o", plan)
+        self.ok("run", plan, "-q", "--set", "run.steps=2")
+        self.refused(2, "run", plan, "--set", "pipeline.ranks=2")
+
+    def test_ir_round_trip(self):
+        for spec in sorted(EXAMPLES.glob("*p4*.yaml")):
+            ir = self.ok("compile", spec, "--emit=ir")
+            again = self.ok("opt", "-", "--passes=verify-plan", stdin=ir)
+            self.assertEqual(ir, again)
+            lowered = self.ok("opt", "-", "--passes=verify-schedule,simulate,lower,assign-buffers,verify-plan", stdin=ir)
+            self.assertEqual(ir.split("plan {")[0], lowered.split("plan {")[0])
+
+    def test_print_ir_after_all(self):
+        spec = self.write("job.yaml", chain())
+        done = run("compile", spec, "--emit=ops", "--print-ir-after-all", "--time-passes")
+        self.assertEqual(done.returncode, 0)
+        for name in ("build-model", "partition", "build-graph", "warmup", "schedule", "verify-schedule", "simulate",
+                     "lower", "assign-buffers", "verify-plan"):
+            self.assertIn(f"# after {name}\n", done.stderr)
+            self.assertRegex(done.stderr, rf"(?m)^ +[\d.]+ ms  {name}$")
+        self.assertTrue(done.stdout.startswith("rank 0: 0F0"))
+
+    def test_examples_compile(self):
+        specs = sorted(EXAMPLES.glob("*.yaml"))
+        self.assertGreaterEqual(len(specs), 7)
+        for spec in specs:
+            plan = self.folder / "example.plan"
+            self.ok("compile", spec, "-o", plan)
+            self.ok("check", plan)
+
+
+sluice.main()

@@ -1,0 +1,58 @@
+"""Memory limits, odd sizes, and the largest that must work."""
+
+import re
+
+import sluice
+from sluice import ToolTest, chain
+
+SIZES = ", params: 1000, activation_bytes: 3000, output_bytes: 500"
+
+
+class Limits(ToolTest):
+    def test_exactly_the_missing_bytes(self):
+        for schedule in ("naive", "gpipe", "1f1b"):
+            spec = chain(layers=6, ranks=3, microbatches=5, schedule=schedule, layer=SIZES)
+            report = self.report(spec)
+            arena = max(rank["arena_bytes"] for rank in report["per_rank"])
+            limit = f"--set=pipeline.memory_limit={arena - 1}"
+            error = self.refused(1, "compile", "-", "--emit=ops", limit, stdin=spec)
+            self.assertIn(f"({arena} bytes), 1 bytes over the limit", error)
+            self.ok("compile", "-", "--emit=ops", f"--set=pipeline.memory_limit={arena}", stdin=spec)
+
+    def test_what_would_fit_does(self):
+        spec = chain(layers=4, microbatches=16, schedule="gpipe", layer=SIZES, pipeline=", memory_limit: 60kB")
+        error = self.refused(1, "compile", "-", "--emit=ops", stdin=spec)
+        self.assertRegex(error, r"^-:6:71: error: rank 1 needs 66.75 KiB \(68352 bytes\), 8352 bytes over the limit of ")
+        self.assertIn("note: the peak is at ", error)
+        self.assertIn("46.88 KiB (48000 bytes) saved of stage 1, 16 buffers", error)
+        advice = re.findall(r"would fit: ([a-z_.]+): (\S+)", error)
+        self.assertIn(("pipeline.schedule", "1f1b"), advice)
+        self.assertIn("pipeline.memory_limit", [key for key, _ in advice])
+        for key, value in advice:
+            self.ok("compile", "-", "--emit=ops", f"--set={key}={value}", stdin=spec)
+
+    def test_report_of_a_spec_over_its_limit(self):
+        spec = chain(layer=SIZES, pipeline=", memory_limit: 1kB")
+        done = sluice.run("report", "-", "--json", stdin=spec)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn('"makespan"', done.stdout)
+        self.assertIn("over the limit", done.stderr)
+
+    def test_odd_sizes(self):
+        for schedule in ("naive", "gpipe", "1f1b"):
+            for ranks, microbatches in ((1, 1), (1, 5), (4, 1), (8, 3), (7, 2)):
+                spec = chain(layers=8, ranks=ranks, microbatches=microbatches, schedule=schedule, layer=SIZES)
+                report = self.report(spec)
+                self.assertEqual(report["ranks"], ranks)
+                self.ok("run", "-", "-q", stdin=spec)
+
+    def test_large(self):
+        spec = self.write("large.yaml", chain(layers=64, ranks=64, microbatches=4096))
+        plan = self.folder / "large.plan"
+        self.ok("compile", spec, "-o", plan)
+        out = self.ok("check", plan)
+        operations = 64 * 4096 * 2 + 63 * 4096 * 4 + 64
+        self.assertIn(f"ok: {operations} operations on 64 ranks", out)
+
+
+sluice.main()

@@ -1,0 +1,166 @@
+#include "compiler/emit/Emit.h"
+#include "tests/Catch.h"
+#include "tests/compiler/ReportForTests.h"
+
+#include <cmath>
+#include <regex>
+#include <set>
+
+using namespace sluice;
+using namespace sluice::tests;
+
+namespace {
+
+std::string svgOf(const Timeline &timeline,
+                  const PictureOptions &options = {}) {
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  emitSvg(timeline, out, options);
+  return text;
+}
+
+/// What a cell of the picture says and where it is.
+struct Cell {
+  std::string title, number, fill;
+  double x, y, width;
+};
+
+/// The labelled cells, in order.
+std::vector<Cell> cellsOf(const std::string &svg) {
+  static const std::regex form(
+      "<rect x=\"([0-9.]+)\" y=\"([0-9.]+)\" width=\"([0-9.]+)\" "
+      "height=\"[0-9.]+\" fill=\"(#[0-9a-f]+)\"><title>([^<]*)</title></rect>"
+      "<text[^>]*>([0-9]+)</text>");
+  std::vector<Cell> cells;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), form), end; it != end;
+       ++it)
+    cells.push_back({(*it)[5], (*it)[6], (*it)[4], std::stod((*it)[1]),
+                     std::stod((*it)[2]), std::stod((*it)[3])});
+  return cells;
+}
+
+/// Tags are balanced and nothing is unescaped: enough for what is written here.
+void checkWellFormed(const std::string &svg) {
+  std::vector<std::string> open;
+  static const std::regex tag("<(/?)([a-z]+)([^<>]*?)(/?)>");
+  size_t at = 0;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), tag), end; it != end;
+       ++it) {
+    std::string between = svg.substr(at, it->position() - at);
+    CHECK(between.find_first_of("<>") == std::string::npos);
+    at = it->position() + it->length();
+    if ((*it)[1] == "/") {
+      REQUIRE_FALSE(open.empty());
+      CHECK(open.back() == (*it)[2]);
+      open.pop_back();
+    } else if ((*it)[4] != "/") {
+      open.push_back((*it)[2]);
+    }
+  }
+  CHECK(open.empty());
+}
+
+} // namespace
+
+TEST_CASE("picture: a cell for each operation, in its row, at its time") {
+  Chain chain = evenChain(4, 8, 1, 2);
+  std::vector<Cell> cells =
+      cellsOf(svgOf(Job(chain, oneFOneB(chain)).timeline()));
+  REQUIRE(cells.size() == 64);
+  CHECK(cells[0].title == "0F0: 0 to 1");
+  CHECK(cells[0].number == "0");
+  // Rank 3 starts at 3 of 33; its F7 is at 3 + 7 x 3.
+  CHECK(cells[62].title == "3F7: 24 to 25");
+  CHECK(cells[62].number == "7");
+  CHECK(std::abs((cells[62].x - cells[0].x) - 1200.0 * 24 / 33) < 0.02);
+  std::set<double> rows;
+  for (const Cell &cell : cells)
+    rows.insert(cell.y);
+  CHECK(rows.size() == 4);
+  // Backward takes twice the width of forward, less the gap between cells.
+  CHECK(std::abs(cells[63].width + 0.6 - 2 * (cells[62].width + 0.6)) < 0.05);
+}
+
+TEST_CASE("picture: equal makespans have equal scales and colours") {
+  Chain chain = evenChain(4, 8, 1, 1);
+  std::vector<Cell> one = cellsOf(svgOf(Job(chain, gpipe(chain)).timeline()));
+  std::vector<Cell> two =
+      cellsOf(svgOf(Job(chain, oneFOneB(chain)).timeline()));
+  std::map<std::string, Cell> byTitle;
+  for (const Cell &cell : one)
+    byTitle[cell.title.substr(0, cell.title.find(':'))] = cell;
+  REQUIRE(two.size() == one.size());
+  for (const Cell &cell : two) {
+    const Cell &other = byTitle[cell.title.substr(0, cell.title.find(':'))];
+    CHECK(cell.width == other.width);
+    CHECK(cell.y == other.y);
+    CHECK(cell.fill == other.fill);
+  }
+  // Another picture can be given the same scale: 24 on the scale of 48.
+  Chain half = evenChain(1, 12, 1, 1);
+  std::vector<Cell> scaled =
+      cellsOf(svgOf(Job(half, gpipe(half)).timeline(), {.scale = 48 * kUnit}));
+  CHECK(std::abs(scaled[0].width + 0.6 - 25) < 0.02);
+}
+
+TEST_CASE(
+    "picture: operations, communication and idle have their own colours") {
+  std::set<std::string> colors{"#eceff1"};
+  for (Op op :
+       {Op::Forward, Op::Backward, Op::BackwardInput, Op::BackwardWeight,
+        Op::Recompute, Op::SendForward, Op::SendBackward, Op::OptimizerStep})
+    colors.insert(std::string(info(op).color));
+  CHECK(colors.size() == 9);
+
+  Chain chain = evenChain(2, 2, 1, 2, 0.5);
+  chain.split = true;
+  std::string svg =
+      svgOf(Job(chain, oneFOneB(chain), {kUnit / 2, 0}).timeline());
+  for (Op op : {Op::Forward, Op::BackwardInput, Op::BackwardWeight,
+                Op::SendForward, Op::SendBackward})
+    CHECK(svg.find(info(op).color) != std::string::npos);
+  CHECK(svg.find(">idle<") != std::string::npos);
+  CHECK(svg.find(">communication: activations<") != std::string::npos);
+}
+
+TEST_CASE("picture: size is bounded and narrow cells lose their numbers") {
+  Chain chain = evenChain(64, 512, 1, 1);
+  std::string svg = svgOf(Job(chain, oneFOneB(chain)).timeline());
+  CHECK(cellsOf(svg).empty());
+  CHECK(svg.size() < 2'000'000);
+
+  // More operations than pixels: shares of columns.
+  Chain longer = evenChain(4, 3000, 1, 1);
+  std::string crowded = svgOf(Job(longer, oneFOneB(longer)).timeline());
+  CHECK(crowded.size() < 300'000);
+  CHECK(crowded.find("height: share of the time") != std::string::npos);
+}
+
+TEST_CASE("picture: a title from an input is escaped") {
+  Timeline timeline;
+  timeline.title = "<b>&\"\x01\xff</b>";
+  timeline.ranks = 1;
+  timeline.spans = {{5 * kUnit, 7 * kUnit, 0, 0, kNone, Op::OptimizerStep, 0}};
+  std::string svg = svgOf(timeline);
+  CHECK(svg.find("&lt;b&gt;&amp;&quot;\\x01\\xff&lt;/b&gt;") !=
+        std::string::npos);
+  CHECK(svg.find("makespan 2, bubble 100.0 %") != std::string::npos);
+  checkWellFormed(svg);
+  checkWellFormed(svgOf(Timeline{}));
+}
+
+TEST_CASE("picture: golden") {
+  Chain chain = evenChain(2, 2, 1, 2, 0.5);
+  chain.split = true;
+  Job job(chain, oneFOneB(chain), {kUnit / 2, 0});
+  std::string svg = svgOf(job.timeline());
+  checkWellFormed(svg);
+  checkGolden("emit/timeline.svg", svg);
+
+  std::string page;
+  llvm::raw_string_ostream out(page);
+  emitHtml(job.timeline(), job.report(), out);
+  CHECK(page.find(svg) != std::string::npos);
+  CHECK(page.find("http") == page.find("http://www.w3.org/2000/svg"));
+  checkGolden("emit/page.html", page);
+}

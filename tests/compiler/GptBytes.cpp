@@ -1,0 +1,85 @@
+//===- tests/compiler/GptBytes.cpp - The model's bytes are the module's
+//-----===//
+//
+// The compiler and the module `gpt` know nothing of each other; here their
+// byte counts are compared.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/passes/PassManager.h"
+#include "compiler/spec/Parser.h"
+#include "runtime/modules/gpt/Module.h"
+
+#include "tests/Catch.h"
+
+#include <string>
+
+using namespace sluice;
+
+namespace {
+struct Shape {
+  unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
+};
+
+std::optional<Plan> compileShape(const Shape &shape) {
+  auto text = [](unsigned number) { return std::to_string(number); };
+  std::string spec =
+      "sluice: 1\nmodel:\n  transformer: {layers: " + text(shape.layers) +
+      ", hidden: " + text(shape.hidden) + ", ffn: " + text(shape.ffn) +
+      ", heads: " + text(shape.heads) + ", vocab: " + text(shape.vocab) +
+      ", sequence: " + text(shape.sequence) +
+      ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
+      ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
+      "}\n";
+  Diagnostics diagnostics;
+  Compilation compilation(diagnostics);
+  compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
+  INFO(diagnostics.render());
+  REQUIRE(compilation.spec.has_value());
+  REQUIRE(runPipeline(fullPipeline(), compilation));
+  return compilation.plan;
+}
+} // namespace
+
+TEST_CASE("gpt: the compiler's bytes are what the module needs") {
+  const sluice_module *module = sluice_gpt_module();
+  std::string data = std::string("data=") + SLUICE_SOURCE_DIR + "/LICENSE\n";
+  for (const Shape &shape :
+       {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
+        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5}}) {
+    std::optional<Plan> plan = compileShape(shape);
+    for (Id id = 0; id < plan->stages.size(); ++id) {
+      const Stage &stage = plan->stages[id];
+      INFO(stage.description);
+      sluice_stage info{};
+      info.stage = id;
+      info.stages = static_cast<uint32_t>(plan->stages.size());
+      info.microbatches = plan->microbatches;
+      info.description = stage.description.c_str();
+      info.run = data.c_str();
+      Id before = id - 1, after = id + 1; // a chain
+      info.input_stages = &before;
+      info.input_count = id > 0;
+      info.output_stages = &after;
+      info.output_count = after < plan->stages.size();
+      sluice_error error{};
+      void *instance = nullptr;
+      int code = module->create(&info, &instance, &error);
+      INFO(error.message);
+      REQUIRE(code == 0);
+      sluice_bytes need{};
+      REQUIRE(module->bytes(instance, &need, &error) == 0);
+      CHECK(need.parameters == stage.bytes.parameters);
+      CHECK(need.gradients == stage.bytes.gradients);
+      CHECK(need.optimizer == stage.bytes.optimizer);
+      CHECK(need.saved == stage.bytes.activation - stage.bytes.keptForWeight);
+      CHECK(need.kept == stage.bytes.keptForWeight);
+      CHECK(need.workspace <= stage.bytes.workspace);
+      if (id > 0)
+        CHECK(need.input == plan->edges[id - 1].bytes);
+      if (id + 1 < plan->stages.size())
+        CHECK(need.output == plan->edges[id].bytes);
+      module->destroy(instance);
+    }
+  }
+}

@@ -1,0 +1,484 @@
+//===- tests/ir/PlanBuilderForTests.h - Plans from lists of names ---------===//
+//
+// Makes a plan from what a person would write down: per rank a line of names
+// with groups in parentheses, "0F0 ( 0SEND_F0 0RECV_B1 ) 0B0"; where a stage
+// has several neighbours, the number of the edge follows: "0SEND_F0@1".
+// Buffers, waits and channels follow from the data, by the simplest means.
+// Independent of the compiler, so that the verifier is tested on plans of other
+// origin.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_TESTS_IR_PLANBUILDERFORTESTS_H
+#define SLUICE_TESTS_IR_PLANBUILDERFORTESTS_H
+
+#include "ir/Plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace sluice::testing {
+
+/// Which stream a message is on: all on one; one to send and one to receive;
+/// or one per peer and direction. Every channel has a communicator of its own.
+enum class Streams { One, Direction, Channel };
+
+/// Stages, the edges between them, and where they are.
+struct Net {
+  std::vector<Stage> stages;
+  std::vector<StageEdge> edges;
+  std::vector<Id> rankOf; ///< per stage
+  uint32_t ranks = 0;
+  uint32_t microbatches = 0;
+  Streams streams = Streams::Direction;
+  bool reuse = true; ///< bytes of values that are used up are given out again
+};
+
+inline Stage testStage(uint32_t number, bool backward) {
+  Stage stage;
+  stage.backward = backward;
+  stage.bytes.parameters = 16;
+  stage.bytes.gradients = backward ? 16 : 0;
+  stage.bytes.optimizer = backward ? 32 : 0;
+  stage.bytes.activation = backward ? 24 : 0;
+  stage.bytes.keptForWeight = backward ? 8 : 0;
+  stage.bytes.workspace = 8;
+  stage.location.line = 10 + number;
+  return stage;
+}
+
+/// A chain of `stages` stages on `ranks` ranks, stage s on rank s mod ranks.
+inline Net chain(uint32_t ranks, uint32_t microbatches, bool backward = true,
+                 uint32_t stages = 0) {
+  Net net;
+  net.ranks = ranks;
+  net.microbatches = microbatches;
+  for (Id s = 0; s < (stages ? stages : ranks); ++s) {
+    net.stages.push_back(testStage(s, backward));
+    net.rankOf.push_back(s % ranks);
+    if (s > 0)
+      net.edges.push_back({s - 1, s, 8});
+  }
+  return net;
+}
+
+/// Lists of names, one per rank.
+using Lists = std::vector<std::vector<std::string>>;
+
+inline std::vector<std::string> split(const std::string &line) {
+  std::istringstream in(line);
+  std::vector<std::string> words;
+  for (std::string word; in >> word;)
+    words.push_back(word);
+  return words;
+}
+
+/// Compute of 1F1B for a chain with one stage a rank.
+inline Lists oneForwardOneBackward(const Net &net, bool step = true) {
+  Lists lists;
+  for (Id r = 0; r < net.ranks; ++r) {
+    std::vector<std::string> names;
+    Id m = net.microbatches, warmup = std::min(m, net.ranks - 1 - r);
+    for (Id k = 0; k < warmup; ++k)
+      names.push_back(opName(Op::Forward, r, k));
+    for (Id k = 0; k < m; ++k) {
+      if (warmup + k < m)
+        names.push_back(opName(Op::Forward, r, warmup + k));
+      names.push_back(opName(Op::Backward, r, k));
+    }
+    if (step)
+      names.push_back(opName(Op::OptimizerStep, r, kNone));
+    lists.push_back(names);
+  }
+  return lists;
+}
+
+/// All forwards of a rank, then all backwards, split in I and W if wanted.
+inline Lists allForwardAllBackward(const Net &net, bool splitBackward) {
+  Lists lists(net.ranks);
+  Id count = static_cast<Id>(net.stages.size());
+  for (Id s = 0; s < count; ++s)
+    for (Id k = 0; k < net.microbatches; ++k)
+      lists[net.rankOf[s]].push_back(opName(Op::Forward, s, k));
+  for (Id s = count; s-- > 0;)
+    for (Id k = 0; k < net.microbatches && net.stages[s].backward; ++k) {
+      auto &list = lists[net.rankOf[s]];
+      if (!splitBackward) {
+        list.push_back(opName(Op::Backward, s, k));
+        continue;
+      }
+      list.push_back(opName(Op::BackwardInput, s, k));
+      list.push_back(opName(Op::BackwardWeight, s, k));
+    }
+  for (Id s = 0; s < count; ++s)
+    if (net.stages[s].backward)
+      lists[net.rankOf[s]].push_back(opName(Op::OptimizerStep, s, kNone));
+  return lists;
+}
+
+/// Edges of `stage` that a message of `op` may be about, in order.
+inline std::vector<Id> crossingEdges(const Net &net, Op op, Id stage) {
+  std::vector<Id> found;
+  bool leaves = op == Op::SendForward || op == Op::RecvBackward;
+  bool forward = info(op).payload == Payload::Activation;
+  for (Id e = 0; e < net.edges.size(); ++e) {
+    const StageEdge &edge = net.edges[e];
+    bool trained =
+        net.stages[edge.from].backward && net.stages[edge.to].backward;
+    if ((leaves ? edge.from : edge.to) == stage && (forward || trained) &&
+        net.rankOf[edge.from] != net.rankOf[edge.to])
+      found.push_back(e);
+  }
+  return found;
+}
+
+/// Messages where they are needed: a receive right before its use, a send
+/// right after its making, each rank on its own. Deadlocks easily.
+inline Lists withNaiveMessages(const Net &net, const Lists &compute) {
+  Lists lists;
+  for (const auto &names : compute) {
+    std::vector<std::string> list;
+    for (const std::string &name : names) {
+      OpRef op = *parseOpName(name);
+      bool forward = op.op == Op::Forward;
+      bool backward = op.op == Op::Backward || op.op == Op::BackwardInput;
+      Op receive = forward ? Op::RecvForward : Op::RecvBackward;
+      Op send = forward ? Op::SendForward : Op::SendBackward;
+      if (forward || backward)
+        for (size_t i = crossingEdges(net, receive, op.stage).size(); i > 0;
+             --i)
+          list.push_back(opName(receive, op.stage, op.microbatch));
+      list.push_back(name);
+      if (forward || backward)
+        for (size_t i = crossingEdges(net, send, op.stage).size(); i > 0; --i)
+          list.push_back(opName(send, op.stage, op.microbatch));
+    }
+    lists.push_back(list);
+  }
+  return lists;
+}
+
+/// Messages in one global order: both ends of each right after its making.
+inline Lists withOrderedMessages(const Net &net, const Lists &compute) {
+  Lists lists(compute.size());
+  std::vector<size_t> next(compute.size(), 0);
+  std::set<std::tuple<bool, Id, Id>> made; // gradient?, edge, microbatch
+  auto ready = [&](const OpRef &op) {
+    bool forward = op.op == Op::Forward;
+    if (!forward && op.op != Op::Backward && op.op != Op::BackwardInput)
+      return true;
+    for (Id e = 0; e < net.edges.size(); ++e) {
+      const StageEdge &edge = net.edges[e];
+      bool trained =
+          net.stages[edge.from].backward && net.stages[edge.to].backward;
+      if ((forward ? edge.to : edge.from) == op.stage && (forward || trained) &&
+          !made.count({!forward, e, op.microbatch}))
+        return false;
+    }
+    return true;
+  };
+  auto emit = [&](Id r, const std::string &name) {
+    OpRef op = *parseOpName(name);
+    lists[r].push_back(name);
+    bool forward = op.op == Op::Forward;
+    if (!forward && op.op != Op::Backward && op.op != Op::BackwardInput)
+      return;
+    for (Id e = 0; e < net.edges.size(); ++e) {
+      const StageEdge &edge = net.edges[e];
+      if ((forward ? edge.from : edge.to) != op.stage)
+        continue;
+      made.insert({!forward, e, op.microbatch});
+      Id other = forward ? edge.to : edge.from;
+      bool trained =
+          net.stages[edge.from].backward && net.stages[edge.to].backward;
+      if (net.rankOf[other] == r || !(forward || trained))
+        continue;
+      std::string suffix = "@" + std::to_string(e);
+      lists[r].push_back(opName(forward ? Op::SendForward : Op::SendBackward,
+                                op.stage, op.microbatch) +
+                         suffix);
+      lists[net.rankOf[other]].push_back(
+          opName(forward ? Op::RecvForward : Op::RecvBackward, other,
+                 op.microbatch) +
+          suffix);
+    }
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (Id r = 0; r < compute.size(); ++r)
+      if (next[r] < compute[r].size() &&
+          ready(*parseOpName(compute[r][next[r]]))) {
+        emit(r, compute[r][next[r]++]);
+        moved = true;
+      }
+  }
+  return lists;
+}
+
+class PlanBuilder {
+public:
+  explicit PlanBuilder(const Net &of) : net(of) {
+    plan.model = "test";
+    plan.schedule = "test";
+    plan.source = "spec.yaml";
+    plan.microbatches = net.microbatches;
+    plan.stages = net.stages;
+    plan.edges = net.edges;
+    plan.ranks.resize(net.ranks);
+  }
+
+  Plan build(const Lists &lists) {
+    for (Id r = 0; r < net.ranks; ++r)
+      buildRank(r, lists[r]);
+    return plan;
+  }
+
+private:
+  /// (kind, edge or stage, microbatch); 0 for the state of a stage.
+  using Key = std::tuple<BufferKind, Id, Id>;
+  struct Slot {
+    Bytes offset;
+    std::vector<uint32_t> uses;
+  };
+
+  void buildRank(Id r, const std::vector<std::string> &names) {
+    rank = &plan.ranks[r];
+    values.clear();
+    slots.clear();
+    freed.clear();
+    messageCount.clear();
+    makeStreams(r);
+    Id group = kNone, groups = 0;
+    for (const std::string &name : names)
+      if (name == "(")
+        group = groups++;
+      else if (name == ")")
+        group = kNone;
+      else
+        add(r, name, group);
+  }
+
+  void makeStreams(Id r) {
+    rank->streams = {"compute"};
+    if (net.streams == Streams::One)
+      rank->streams.push_back("messages");
+    if (net.streams == Streams::Direction)
+      rank->streams.insert(rank->streams.end(), {"send", "receive"});
+    if (net.streams == Streams::Channel)
+      for (Id peer = 0; peer < net.ranks; ++peer) {
+        rank->streams.push_back("to " + std::to_string(peer));
+        rank->streams.push_back("from " + std::to_string(peer));
+      }
+    (void)r;
+  }
+
+  uint8_t streamOf(bool isSending, Id peer) const {
+    switch (net.streams) {
+    case Streams::One:
+      return 1;
+    case Streams::Direction:
+      return isSending ? 1 : 2;
+    case Streams::Channel:
+      return static_cast<uint8_t>(1 + 2 * peer + (isSending ? 0 : 1));
+    }
+    return 0;
+  }
+
+  Id channel(Id from, Id to) {
+    for (Id c = 0; c < plan.channels.size(); ++c)
+      if (plan.channels[c].source == from && plan.channels[c].destination == to)
+        return c;
+    Id number = static_cast<Id>(plan.channels.size());
+    plan.channels.push_back({number, from, to, 0, 0});
+    return number;
+  }
+
+  void add(Id r, const std::string &name, Id group) {
+    size_t mark = name.find('@');
+    OpRef ref = *parseOpName(name.substr(0, mark));
+    Id given = mark == std::string::npos
+                   ? kNone
+                   : static_cast<Id>(std::stoul(name.substr(mark + 1)));
+    op = {ref.stage, ref.microbatch, kNone, group, 0, 0, ref.op, 0};
+    operands.clear();
+    waits.clear();
+    released.clear();
+    if (isMessage(op.op))
+      message(r, given);
+    else
+      compute();
+    op.firstWait = static_cast<uint32_t>(rank->waits.size());
+    op.firstOperand = static_cast<uint32_t>(rank->operands.size());
+    rank->waits.insert(rank->waits.end(), waits.begin(), waits.end());
+    rank->operands.insert(rank->operands.end(), operands.begin(),
+                          operands.end());
+    for (Operand used : operands)
+      slots[used.buffer].uses.push_back(
+          static_cast<uint32_t>(rank->ops.size()));
+    rank->ops.push_back(op);
+    for (const Key &key : released)
+      release(key);
+  }
+
+  void message(Id r, Id given) {
+    std::vector<Id> edges = crossingEdges(net, op.op, op.stage);
+    size_t nth = messageCount[{op.op, op.stage, op.microbatch}]++;
+    if (edges.empty())
+      throw std::invalid_argument("no edge for " +
+                                  opName(op.op, op.stage, op.microbatch));
+    Id edge = given == kNone ? edges[nth % edges.size()] : given;
+    bool forward = info(op.op).payload == Payload::Activation;
+    Id from = net.rankOf[net.edges[edge].from];
+    Id to = net.rankOf[net.edges[edge].to];
+    Id peer = from == r ? to : from;
+    op.channel = isSend(op.op) ? channel(r, peer) : channel(peer, r);
+    op.stream = streamOf(isSend(op.op), peer);
+    BufferKind kind = forward ? BufferKind::Activation : BufferKind::Gradient;
+    if (isSend(op.op))
+      read({kind, edge, op.microbatch}, true);
+    else
+      write({kind, edge, op.microbatch}, net.edges[edge].bytes);
+  }
+
+  void state(BufferKind kind, Bytes bytes, Access access) {
+    if (bytes == 0)
+      return;
+    Id owner = kind == BufferKind::Workspace ? 0 : op.stage;
+    Key key{kind, owner, 0};
+    if (!values.count(key))
+      values[key] = newBuffer(kind, bytes);
+    operands.push_back(operand(values[key], access));
+  }
+
+  void compute() {
+    const StageBytes &bytes = net.stages[op.stage].bytes;
+    Id s = op.stage, k = op.microbatch;
+    bool step = op.op == Op::OptimizerStep, forward = op.op == Op::Forward;
+    if (op.op != Op::BackwardWeight)
+      state(BufferKind::Parameters, bytes.parameters,
+            step ? Access::Update : Access::Read);
+    if (!forward)
+      state(BufferKind::Gradients, bytes.gradients,
+            step ? Access::Read : Access::Update);
+    if (step)
+      return state(BufferKind::Optimizer, bytes.optimizer, Access::Update);
+    state(BufferKind::Workspace, bytes.workspace, Access::Update);
+    Key saved{BufferKind::Saved, s, k}, kept{BufferKind::Kept, s, k};
+    if (op.op == Op::BackwardWeight)
+      return read(kept, true);
+    if (!forward) {
+      read(saved, true);
+      if (op.op == Op::Backward)
+        read(kept, true);
+      else
+        update(kept);
+    }
+    for (Id e = 0; e < net.edges.size(); ++e)
+      if ((forward ? net.edges[e].to : net.edges[e].from) == s &&
+          (forward || trained(e)))
+        read({forward ? BufferKind::Activation : BufferKind::Gradient, e, k},
+             true);
+    for (Id e = 0; e < net.edges.size(); ++e)
+      if ((forward ? net.edges[e].from : net.edges[e].to) == s &&
+          (forward || trained(e)))
+        write({forward ? BufferKind::Activation : BufferKind::Gradient, e, k},
+              net.edges[e].bytes);
+    if (forward && net.stages[s].backward) {
+      write(saved, bytes.activation - bytes.keptForWeight);
+      write(kept, bytes.keptForWeight);
+    }
+  }
+
+  bool trained(Id e) const {
+    return net.stages[net.edges[e].from].backward &&
+           net.stages[net.edges[e].to].backward;
+  }
+
+  void waitFor(uint32_t position) {
+    if (rank->ops[position].stream != op.stream &&
+        std::find(waits.begin(), waits.end(), position) == waits.end())
+      waits.push_back(position);
+  }
+
+  void read(const Key &key, bool isLast) {
+    use(key, Access::Read);
+    if (isLast)
+      released.push_back(key);
+  }
+  void update(const Key &key) { use(key, Access::Update); }
+
+  void use(const Key &key, Access access) {
+    if (!values.count(key)) // used before it is made: the test wants it so
+      values[key] = newBuffer(std::get<0>(key), 8);
+    for (uint32_t earlier : slots[values[key]].uses)
+      waitFor(earlier);
+    operands.push_back(operand(values[key], access));
+  }
+
+  void write(const Key &key, Bytes bytes) {
+    Id buffer = newBuffer(std::get<0>(key), bytes);
+    values[key] = buffer;
+    for (uint32_t earlier : slots[buffer].uses)
+      waitFor(earlier);
+    slots[buffer].uses.clear();
+    operands.push_back(operand(buffer, Access::Write));
+  }
+
+  Id newBuffer(BufferKind kind, Bytes bytes) {
+    Buffer buffer;
+    buffer.kind = kind;
+    buffer.bytes = bytes;
+    buffer.stage = kind == BufferKind::Workspace ? kNone : op.stage;
+    Slot slot{rank->arenaBytes, {}};
+    auto &pool = freed[bytes];
+    if (!info(kind).persistent && net.reuse && !pool.empty()) {
+      slot = pool.front();
+      pool.erase(pool.begin());
+    } else {
+      rank->arenaBytes +=
+          (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+    }
+    buffer.offset = slot.offset;
+    rank->buffers.push_back(buffer);
+    slots.push_back(slot);
+    return static_cast<Id>(rank->buffers.size() - 1);
+  }
+
+  void release(const Key &key) {
+    Id buffer = values[key];
+    freed[rank->buffers[buffer].bytes].push_back(slots[buffer]);
+  }
+
+  const Net &net;
+  Plan plan;
+  RankPlan *rank = nullptr;
+  std::map<Key, Id> values;
+  std::vector<Slot> slots; ///< per buffer
+  std::map<Bytes, std::vector<Slot>> freed;
+  std::map<std::tuple<Op, Id, Id>, size_t> messageCount;
+  PlanOp op{};
+  std::vector<Operand> operands;
+  std::vector<uint32_t> waits;
+  std::vector<Key> released;
+};
+
+inline Plan buildPlan(const Net &net, const Lists &lists) {
+  return PlanBuilder(net).build(lists);
+}
+
+/// One line of names per rank.
+inline Plan buildPlan(const Net &net, const std::vector<std::string> &lines) {
+  Lists lists;
+  for (const std::string &line : lines)
+    lists.push_back(split(line));
+  return buildPlan(net, lists);
+}
+
+} // namespace sluice::testing
+
+#endif // SLUICE_TESTS_IR_PLANBUILDERFORTESTS_H

@@ -1,0 +1,170 @@
+#include "ir/PlanFile.h"
+#include "ir/AsideFile.h"
+#include "tests/Catch.h"
+#include "tests/ir/PlanFilePlans.h"
+
+#include <csignal>
+#include <filesystem>
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace sluice;
+using namespace sluice::testing;
+
+TEST_CASE("plan file: what was written is read again") {
+  TemporaryFolder folder;
+  std::mt19937_64 random(1);
+  for (int i = 0; i < 300; ++i) {
+    Plan plan = i == 0 ? smallPlan() : randomPlan(random);
+    REQUIRE(writePlanFile(plan, folder.file("a.plan")).message() == "");
+    Plan again;
+    REQUIRE(readPlanFile(folder.file("a.plan"), again).message() == "");
+    REQUIRE(textOf(again) == textOf(plan));
+    CHECK(isPlanFile(readFile(folder.file("a.plan")).substr(0, 8)));
+  }
+  CHECK(folder.contents() == "a.plan");
+}
+
+TEST_CASE("plan file: equal plans give equal bytes and hashes") {
+  TemporaryFolder folder;
+  Plan plan = smallPlan();
+  REQUIRE(writePlanFile(plan, folder.file("a.plan")).ok());
+  REQUIRE(writePlanFile(smallPlan(), folder.file("b.plan")).ok());
+  plan.ranks[1].waits[0] = 0;
+  plan.ranks[1].arenaBytes += 1;
+  REQUIRE(writePlanFile(plan, folder.file("c.plan")).ok());
+  CHECK(readFile(folder.file("a.plan")) == readFile(folder.file("b.plan")));
+  std::string a, b, c;
+  REQUIRE(planFileHash(folder.file("a.plan"), a).ok());
+  REQUIRE(planFileHash(folder.file("b.plan"), b).ok());
+  REQUIRE(planFileHash(folder.file("c.plan"), c).ok());
+  CHECK(a.size() == 32);
+  CHECK(a == b);
+  CHECK(a != c);
+}
+
+// The small plan has every operation, kind of buffer and access, so this moves
+// with the schema, the table and the numbers behind the names. Whoever changes
+// the hash changes the version with it.
+TEST_CASE("plan file: the format moves only with its version") {
+  TemporaryFolder folder;
+  REQUIRE(writePlanFile(smallPlan(), folder.file("a.plan")).ok());
+  std::string hash;
+  REQUIRE(planFileHash(folder.file("a.plan"), hash).ok());
+  std::string version =
+      std::to_string(kPlanFileMajor) + "." + std::to_string(kPlanFileMinor);
+  CHECK(version + " " + hash == "1.0 c2dcc75bf0d8562f7115d91ab91a4106");
+}
+
+TEST_CASE("plan file: a rank reads its own section only") {
+  TemporaryFolder folder;
+  Plan plan = smallPlan();
+  std::string path = folder.file("a.plan");
+  REQUIRE(writePlanFile(plan, path).ok());
+
+  std::string bytes = readFile(path);
+  bytes.back() ^= 1; // rank 1 is the last section
+  writeFile(path, bytes);
+  Plan read;
+  REQUIRE(readPlanFileRank(path, 0, read).message() == "");
+  Plan expected = plan;
+  expected.ranks[1] = {};
+  CHECK(textOf(read) == textOf(expected));
+  CHECK(readPlanFileRank(path, 1, read).message() ==
+        path + ": plan file is altered: the section of rank 1 does not match "
+               "its hash");
+  CHECK(readPlanFileRank(path, 2, read).message() ==
+        path + ": plan is for 2 ranks, there is no rank 2");
+  CHECK(textOf(read) == textOf(expected));
+}
+
+TEST_CASE("plan file: what cannot be opened is the input's fault") {
+  TemporaryFolder folder;
+  Plan plan;
+  std::string missing = folder.file("no.plan");
+  Status status = readPlanFile(missing, plan);
+  CHECK(status.fault() == Fault::Input);
+  CHECK(status.message() ==
+        "cannot open " + missing + ": No such file or directory");
+  CHECK(readPlanFile(folder.path, plan).message() ==
+        folder.path + ": is not a regular file");
+  CHECK(readPlanFile("/dev/zero", plan).message() ==
+        "/dev/zero: is not a regular file");
+}
+
+TEST_CASE("plan file: a failed write leaves the old file and nothing else") {
+  TemporaryFolder folder;
+  std::string path = folder.file("a.plan");
+  writeFile(path, "old");
+
+  SECTION("the file system is full") {
+    // A limit on the size of files fails as a full disk does: in the middle.
+    std::signal(SIGXFSZ, SIG_IGN);
+    rlimit before = {};
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before) == 0);
+    rlimit small = {256, before.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    Status status = writePlanFile(smallPlan(), path);
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &before) == 0);
+    std::signal(SIGXFSZ, SIG_DFL);
+    CHECK(status.fault() == Fault::Environment);
+    CHECK(status.message() == "cannot write " + path + ": File too large");
+  }
+  SECTION("a folder has the name") {
+    Status status = writePlanFile(smallPlan(), folder.path);
+    CHECK(status.fault() == Fault::Environment);
+    CHECK(status.message() ==
+          "cannot write " + folder.path + ": Is a directory");
+  }
+  SECTION("there is no such folder") {
+    std::string nowhere = folder.file("no/a.plan");
+    CHECK(writePlanFile(smallPlan(), nowhere).message() ==
+          "cannot write " + nowhere + ": No such file or directory");
+  }
+  SECTION("nobody may write there") {
+    CHECK(writePlanFile(smallPlan(), "/proc/version").message() ==
+          "cannot write /proc/version: " +
+              std::string(::geteuid() == 0 ? "No such file or directory"
+                                           : "Permission denied"));
+  }
+  SECTION("it is given up before the end") {
+    AsideFile file;
+    REQUIRE(file.open(path).ok());
+    REQUIRE(file.append("new", 3).ok());
+  }
+  CHECK(readFile(path) == "old");
+  CHECK(folder.contents() == "a.plan");
+}
+
+TEST_CASE("plan file: a write keeps links, modes and devices") {
+  TemporaryFolder folder;
+  std::string path = folder.file("a.plan");
+  writeFile(path, "old");
+  REQUIRE(::chmod(path.c_str(), 0640) == 0);
+  REQUIRE(::symlink("a.plan", folder.file("link").c_str()) == 0);
+  REQUIRE(writePlanFile(smallPlan(), folder.file("link")).message() == "");
+  CHECK(std::filesystem::is_symlink(folder.file("link")));
+  CHECK(isPlanFile(readFile(path)));
+  struct stat about = {};
+  REQUIRE(::stat(path.c_str(), &about) == 0);
+  CHECK((about.st_mode & 0777) == 0640);
+
+  REQUIRE(writePlanFile(smallPlan(), "/dev/null").message() == "");
+  CHECK(std::filesystem::is_character_file("/dev/null"));
+  Status full = writePlanFile(smallPlan(), "/dev/full");
+  CHECK(full.fault() == Fault::Environment);
+  CHECK(full.message() == "cannot write /dev/full: No space left on device");
+}
+
+TEST_CASE("plan file: a section of 2 GiB is refused before it is made",
+          "[.large]") {
+  Plan plan = smallPlan();
+  plan.ranks[1].waits.resize(size_t(1) << 29);
+  TemporaryFolder folder;
+  Status status = writePlanFile(plan, folder.file("a.plan"));
+  CHECK(status.fault() == Fault::Environment);
+  CHECK(status.message().starts_with("rank 1 takes up to 21474"));
+  CHECK(folder.contents() == "");
+}

@@ -1,0 +1,357 @@
+// One plan per kind of fault, with the whole message.
+#include "ir/verify/Verify.h"
+#include "tests/Catch.h"
+#include "tests/ir/PlanBuilderForTests.h"
+
+using namespace sluice;
+using namespace sluice::testing;
+using verify::Finding;
+using verify::Result;
+
+namespace {
+
+std::string errorsOf(const Plan &plan) {
+  std::string text;
+  Result result = verify::verifyPlan(plan);
+  for (const Finding &finding : result.errors)
+    text += std::string(verify::findingKindName(finding.kind)) + ": " +
+            finding.message + "\n";
+  return text;
+}
+
+Plan plainPlan(uint32_t ranks = 2, uint32_t microbatches = 2) {
+  Net net = chain(ranks, microbatches);
+  return buildPlan(net, withOrderedMessages(net, oneForwardOneBackward(net)));
+}
+
+/// Position of the operation of this name in the list of `rank`.
+uint32_t find(const Plan &plan, Id rank, const std::string &name) {
+  const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
+  for (uint32_t at = 0; at < ops.size(); ++at)
+    if (opName(ops[at].op, ops[at].stage, ops[at].microbatch) == name)
+      return at;
+  throw std::invalid_argument(name);
+}
+
+PlanOp &at(Plan &plan, Id rank, const std::string &name) {
+  return plan.ranks[rank].ops[find(plan, rank, name)];
+}
+
+/// Takes the waits of operation `index` away.
+void dropWaits(RankPlan &rank, uint32_t index) {
+  uint32_t first = rank.ops[index].firstWait;
+  uint32_t end = index + 1 < rank.ops.size()
+                     ? rank.ops[index + 1].firstWait
+                     : static_cast<uint32_t>(rank.waits.size());
+  rank.waits.erase(rank.waits.begin() + first, rank.waits.begin() + end);
+  for (uint32_t later = index + 1; later < rank.ops.size(); ++later)
+    rank.ops[later].firstWait -= end - first;
+}
+
+Operand &operandOf(Plan &plan, Id rank, const std::string &name,
+                   BufferKind kind, Access access) {
+  RankPlan &list = plan.ranks[rank];
+  for (uint32_t o = at(plan, rank, name).firstOperand;; ++o)
+    if (list.buffers[list.operands[o].buffer].kind == kind &&
+        list.operands[o].access == unsigned(access))
+      return list.operands[o];
+}
+
+} // namespace
+
+TEST_CASE("verify: good plans of a chain have no finding") {
+  for (uint32_t ranks : {1u, 2u, 3u, 5u})
+    for (uint32_t microbatches : {1u, 2u, 7u})
+      for (Streams streams :
+           {Streams::One, Streams::Direction, Streams::Channel})
+        for (bool reuse : {true, false}) {
+          Net net = chain(ranks, microbatches);
+          net.streams = streams;
+          net.reuse = reuse;
+          for (const Lists &compute :
+               {oneForwardOneBackward(net), oneForwardOneBackward(net, false),
+                allForwardAllBackward(net, false),
+                allForwardAllBackward(net, true)})
+            CHECK(errorsOf(buildPlan(net, withOrderedMessages(net, compute)))
+                      .empty());
+        }
+}
+
+TEST_CASE("verify: branches, skips, turns and stages without backward") {
+  Net net = chain(3, 3, true, 6);
+  net.rankOf = {0, 1, 2, 2, 1, 0};
+  net.edges = {{0, 1, 8}, {0, 4, 16}, {1, 2, 8}, {2, 3, 8},
+               {3, 4, 8}, {3, 5, 4},  {4, 5, 8}};
+  net.stages[1] = testStage(1, false);
+  CHECK(errorsOf(buildPlan(net, withOrderedMessages(
+                                    net, allForwardAllBackward(net, false)))) ==
+        "");
+}
+
+TEST_CASE("verify: a plan without microbatches or operations is complete") {
+  Plan plan;
+  plan.ranks.resize(1);
+  CHECK(errorsOf(plan).empty());
+  plan.ranks.clear();
+  CHECK(errorsOf(plan) ==
+        "malformed: the plan has 0 ranks, not 1 to 67108864\n");
+}
+
+TEST_CASE("verify: missing") {
+  Net net = chain(1, 2);
+  CHECK(errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0B0 0STEP"})) ==
+        "missing: 0F1 is missing\nmissing: 0B1 is missing\n");
+  CHECK(errorsOf(buildPlan(
+            net, std::vector<std::string>{"0F0 0F1 0I0 0W0 0I1 0STEP"})) ==
+        "missing: 0W1 is missing\n");
+  Net two = chain(2, 1);
+  CHECK(errorsOf(buildPlan(
+            two, std::vector<std::string>{"0F0 0SEND_F0 0RECV_B0 0B0 0STEP",
+                                          "1RECV_F0 1F0 1B0 1SEND_B0"})) ==
+        "missing: 1STEP is missing on rank 1\n");
+}
+
+TEST_CASE("verify: a huge count of microbatches makes no huge table") {
+  Plan plan = plainPlan();
+  plan.microbatches = 0xffffffff;
+  CHECK(
+      errorsOf(plan) ==
+      "missing: 8589934590 forwards are needed, the plan has 18 operations\n");
+}
+
+TEST_CASE("verify: duplicate") {
+  Net net = chain(1, 1);
+  CHECK(errorsOf(
+            buildPlan(net, std::vector<std::string>{"0F0 0B0 0STEP 0STEP"})) ==
+        "duplicate: 0STEP stands twice on rank 0\n");
+  CHECK(errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0F0 0B0"})) ==
+        "duplicate: 0F0 stands twice\n");
+  std::string split =
+      errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0B0 0I0 0W0"}));
+  CHECK(split.substr(0, split.find('\n', split.find('\n') + 1) + 1) ==
+        "duplicate: 0I0 stands beside 0B0: a backward is whole or split, not "
+        "both\n"
+        "duplicate: 0W0 stands beside 0B0: a backward is whole or split, not "
+        "both\n");
+}
+
+TEST_CASE("verify: mismatch of payload, bytes and count") {
+  Plan payload = plainPlan();
+  std::swap(at(payload, 1, "1RECV_F0").microbatch,
+            at(payload, 1, "1RECV_F1").microbatch);
+  Result result = verify::verifyPlan(payload);
+  CHECK(errorsOf(payload) ==
+        "mismatch: message 1 from rank 0 to rank 1 on communicator 0: 0SEND_F0 "
+        "meets 1RECV_F1\n");
+  CHECK((!result.holds[0] && !result.holds[1] && !result.holds[2]));
+
+  Plan bytes = plainPlan();
+  RankPlan &receiver = bytes.ranks[1];
+  receiver
+      .buffers[receiver.operands[at(bytes, 1, "1RECV_F1").firstOperand].buffer]
+      .bytes = 12;
+  CHECK(errorsOf(bytes) ==
+        "mismatch: message 2 from rank 0 to rank 1 on communicator 0: 0SEND_F1 "
+        "sends 8 bytes, 1RECV_F1 takes 12\n");
+
+  Net net = chain(2, 1, false);
+  CHECK(
+      errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0SEND_F0 0SEND_F0",
+                                                       "1RECV_F0 1F0"})) ==
+      "mismatch: from rank 0 to rank 1 on communicator 0 there are 2 sends "
+      "and 1 receives: 0SEND_F0 meets nothing\n");
+}
+
+TEST_CASE("verify: order: a stage spread over ranks, or after its step") {
+  Net one = chain(1, 2);
+  CHECK(errorsOf(buildPlan(
+            one, std::vector<std::string>{"0F0 0F1 0B0 0STEP 0B1"})) ==
+        "order: 0B1 stands after 0STEP\n");
+
+  Net net = chain(2, 1, false);
+  net.edges.clear();
+  Plan spread = buildPlan(net, std::vector<std::string>{"0F0", "1F0"});
+  spread.stages[1].backward = true;
+  spread.stages[1].bytes = {};
+  spread.ranks[0].ops.push_back({1, 0, kNone, kNone, 0, 2, Op::Backward, 0});
+  CHECK(errorsOf(spread).find("order: 1F0 is on rank 1, the rest of stage 1, "
+                              "microbatch 0 on rank 0\n") == 0);
+}
+
+TEST_CASE("verify: order: nothing makes the reader wait") {
+  Plan plan = plainPlan();
+  dropWaits(plan.ranks[1], find(plan, 1, "1F0"));
+  CHECK(errorsOf(plan) ==
+        "order: 1F0 reads buffer 0 (activation) while "
+        "1RECV_F0 may still write it: nothing makes it wait\n");
+}
+
+TEST_CASE("verify: order: the wrong microbatch") {
+  Net net = chain(1, 2, false, 2);
+  net.rankOf = {0, 0};
+  net.reuse = false;
+  Plan plan = buildPlan(net, std::vector<std::string>{"0F0 0F1 1F0 1F1"});
+  Operand &first =
+      operandOf(plan, 0, "1F0", BufferKind::Activation, Access::Read);
+  Operand &second =
+      operandOf(plan, 0, "1F1", BufferKind::Activation, Access::Read);
+  Id number = second.buffer;
+  second.buffer = first.buffer;
+  CHECK(errorsOf(plan) ==
+        "order: 1F1 needs the activation of microbatch 1 from stage 0 to stage "
+        "1, buffer " +
+            std::to_string(first.buffer) +
+            " (activation) holds the activation of microbatch 0 from stage 0 "
+            "to stage 1\n");
+  second.buffer = number;
+  CHECK(errorsOf(plan).empty());
+}
+
+TEST_CASE("verify: order: state of another stage") {
+  Net net = chain(1, 1, false, 2);
+  Plan plan = buildPlan(net, std::vector<std::string>{"0F0 1F0"});
+  operandOf(plan, 0, "1F0", BufferKind::Parameters, Access::Read) =
+      operandOf(plan, 0, "0F0", BufferKind::Parameters, Access::Read);
+  CHECK(errorsOf(plan) ==
+        "order: 1F0 reads buffer 0 (parameters) of stage 0\n");
+}
+
+TEST_CASE("verify: order: a weight gradient before its input gradient") {
+  Net net = chain(1, 1);
+  CHECK(errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0W0 0I0"}))
+            .find("order: 0W0 stands before 0I0\n") != std::string::npos);
+}
+
+TEST_CASE("verify: lifetime: bytes given out while still in use") {
+  // 0F2 takes the bytes of the activation of microbatch 0 after it was sent.
+  Net net = chain(2, 3, false);
+  net.streams = Streams::One;
+  Plan plan = buildPlan(
+      net, std::vector<std::string>{"0F0 0SEND_F0 0F1 0SEND_F1 0F2 0SEND_F2",
+                                    "1RECV_F0 1F0 1RECV_F1 1F1 1RECV_F2 1F2"});
+  CHECK(errorsOf(plan).empty());
+  dropWaits(plan.ranks[0], find(plan, 0, "0F1"));
+  CHECK(errorsOf(plan) ==
+        "lifetime: 0F1 writes buffer 3 (activation) over buffer 2 (activation) "
+        "while 0SEND_F0 may still use it: nothing makes it wait\n");
+}
+
+TEST_CASE("verify: lifetime: overlapping buffers, read before written") {
+  Plan plan = plainPlan(1, 2);
+  RankPlan &rank = plan.ranks[0];
+  Id first = operandOf(plan, 0, "0F0", BufferKind::Saved, Access::Write).buffer;
+  rank.buffers[first].offset = rank.buffers[0].offset;
+  CHECK(errorsOf(plan) == "lifetime: 0F0 writes buffer " +
+                              std::to_string(first) +
+                              " (saved) over buffer 0 (parameters), which "
+                              "lives for the whole run\n");
+
+  Net net = chain(1, 2);
+  net.reuse = false;
+  Plan apart = buildPlan(net, std::vector<std::string>{"0F0 0F1 0B0 0B1"});
+  CHECK(errorsOf(apart).empty());
+  auto saved = [&](const std::string &name) {
+    return operandOf(apart, 0, name, BufferKind::Saved, Access::Write).buffer;
+  };
+  apart.ranks[0].buffers[saved("0F1")].offset =
+      apart.ranks[0].buffers[saved("0F0")].offset;
+  CHECK(errorsOf(apart) == "lifetime: 0B0 reads buffer " +
+                               std::to_string(saved("0F0")) +
+                               " (saved) after 0F1 wrote over its bytes\n");
+
+  Plan early = buildPlan(net, std::vector<std::string>{"0F0 0B1 0F1 0B0"});
+  CHECK(errorsOf(early).find("lifetime: 0B1 reads buffer 5 (saved) before "
+                             "anything is written to it\n") == 0);
+}
+
+TEST_CASE("verify: lifetime: state changed by two at once") {
+  Plan plan = plainPlan(1, 1);
+  plan.ranks[0].streams.push_back("other");
+  at(plan, 0, "0STEP").stream = 1;
+  CHECK(errorsOf(plan) ==
+        "lifetime: 0STEP updates buffer 0 (parameters) while 0B0 may still use "
+        "it: nothing makes it wait\n"
+        "lifetime: 0STEP reads buffer 4 (gradients) while 0B0 may still use "
+        "it: nothing makes it wait\n");
+}
+
+TEST_CASE("verify: memory") {
+  Plan plan = plainPlan(1, 2);
+  plan.memoryLimit = plan.ranks[0].arenaBytes;
+  CHECK(errorsOf(plan).empty());
+  plan.memoryAllowance = 1;
+  std::string arena = std::to_string(plan.ranks[0].arenaBytes);
+  CHECK(errorsOf(plan) ==
+        "memory: rank 0 needs an arena of " + arena +
+            " bytes and 1 bytes for the device's context, the limit is " +
+            arena + " bytes; the peak is at 0F0\n");
+  plan.memoryAllowance = ~Bytes(0);
+  CHECK(errorsOf(plan).substr(0, 7) == "memory:");
+}
+
+TEST_CASE("verify: malformed") {
+  auto after = [](auto change) {
+    Plan plan = plainPlan();
+    change(plan);
+    return errorsOf(plan);
+  };
+  CHECK(after([](Plan &p) { at(p, 0, "0F1").stage = 7; }) ==
+        "malformed: 7F1 names stage 7, the plan has 2 stages\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0F1").microbatch = 9; }) ==
+        "malformed: 0F9 names microbatch 9, the plan has 2 microbatches\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0F1").stream = 9; }) ==
+        "malformed: 0F1 is on stream 9, rank 0 has 3 streams\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0F1").op = static_cast<Op>(77); }) ==
+        "malformed: operation 2 of rank 0 is of unknown type 77\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0F1").group = 3; }) ==
+        "malformed: 0F1 is in group 3, a group holds only messages\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0SEND_F1").channel = 1; }) ==
+        "malformed: 0SEND_F1 names channel 1, which is not one that rank 0 "
+        "sends on\n");
+  CHECK(after([](Plan &p) { p.edges[0].to = 2; }) ==
+        "malformed: edge 0 -> 2 is not between two of the 2 stages\n");
+  CHECK(after([](Plan &p) { p.edges.push_back(p.edges[0]); }) ==
+        "malformed: edge 0 -> 1 stands out of order or twice\n");
+  CHECK(after([](Plan &p) { p.ranks[0].waits[0] = 17; }) ==
+        "malformed: 0SEND_F0, operation 1 of rank 0, has a wait or an operand "
+        "out of range\n");
+  CHECK(
+      after([](Plan &p) { p.ranks[0].buffers[0].bytes = ~Bytes(0); }) ==
+      "malformed: buffer 0 of rank 0, 18446744073709551615 bytes at 0, leaves "
+      "the arena of " +
+          std::to_string(plainPlan().ranks[0].arenaBytes) + " bytes\n");
+  CHECK(after([](Plan &p) {
+          p.ranks[0].operands[at(p, 0, "0SEND_F0").firstOperand].access =
+              unsigned(Access::Write);
+        }) == "malformed: 0SEND_F0 must read one buffer of kind activation\n");
+  CHECK(after([](Plan &p) {
+          at(p, 0, "0SEND_F0").group = 0;
+          at(p, 0, "0SEND_F1").group = 0;
+        }) ==
+        "malformed: 0SEND_F1 is in group 0, but does not stand beside the "
+        "rest of it\n");
+  CHECK(
+      after([](Plan &p) { at(p, 0, "0SEND_F1").stream = 0; }) ==
+      "malformed: 0SEND_F1 uses communicator 0 on stream 0, rank 0 uses it on "
+      "stream 1\n");
+  CHECK(
+      after([](Plan &p) { p.stages[0].bytes.parameters = 99; }) ==
+      "malformed: 0F0 needs 99 bytes of parameters, buffer 0 (parameters) has "
+      "16\n"
+      "malformed: 0F1 needs 99 bytes of parameters, buffer 0 (parameters) has "
+      "16\n"
+      "malformed: 0B0 needs 99 bytes of parameters, buffer 0 (parameters) has "
+      "16\n"
+      "malformed: 0B1 needs 99 bytes of parameters, buffer 0 (parameters) has "
+      "16\n"
+      "malformed: 0STEP needs 99 bytes of parameters, buffer 0 (parameters) "
+      "has 16\n");
+}
+
+TEST_CASE("verify: of each kind the first hundred are told in full") {
+  Plan plan = plainPlan(1, 150);
+  plan.stages[0].bytes.activation = 99;
+  Result result = verify::verifyPlan(plan);
+  REQUIRE(result.errors.size() == 101);
+  CHECK(result.errors.back().message == "and 200 more of kind malformed");
+}

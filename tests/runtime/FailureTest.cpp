@@ -1,0 +1,353 @@
+//===- tests/runtime/FailureTest.cpp - Jobs that end early
+//-----------------===//
+#include "runtime/Job.h"
+
+#include "runtime/modules/synthetic/Synthetic.h"
+#include "tests/Catch.h"
+#include "tests/runtime/HookedModule.h"
+#include "tests/runtime/PlanForTests.h"
+
+#include <atomic>
+#include <chrono>
+#include <regex>
+#include <thread>
+
+using namespace sluice;
+using namespace sluice::runtime;
+using namespace sluice::tests;
+
+/// What a job that ended early told.
+struct Ending {
+  Status status;
+  std::string table; ///< its times replaced by "T", blanks by one
+  int tables = 0;
+  double seconds = 0;
+};
+
+static Ending runToFailure(const Plan &plan, const sluice_module *module,
+                           double timeout = 0.3, uint64_t steps = 3) {
+  Ending ending;
+  JobOptions options;
+  options.module = module;
+  options.steps = steps;
+  options.timeoutSeconds = timeout;
+  options.onStuck = [&ending](const std::string &table) {
+    const std::string times =
+        std::regex_replace(table, std::regex("[0-9]+\\.[0-9] s"), "T");
+    ending.table = std::regex_replace(times, std::regex(" +"), " ");
+    ++ending.tables;
+  };
+  const auto start = std::chrono::steady_clock::now();
+  JobResult result;
+  ending.status = runJob(plan, options, result);
+  ending.seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  return ending;
+}
+
+/// Two ranks that both send before they receive: a deadlock by rendezvous.
+static Plan bothSendFirst() {
+  Plan plan;
+  plan.source = "both.yaml";
+  plan.microbatches = 1;
+  plan.stages.resize(2);
+  plan.stages[0].location.line = 4;
+  plan.stages[1].location.line = 5;
+  plan.channels = {{0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}};
+  plan.ranks.resize(2);
+  for (Id r = 0; r < 2; ++r) {
+    ListBuilder list(plan.ranks[r]);
+    const Id out = list.buffer(BufferKind::Activation, r, 64);
+    const Id in = list.buffer(BufferKind::Activation, r, 64);
+    const uint32_t forward = list.add(Op::Forward, r, 0, {}, {});
+    const uint32_t send =
+        list.add(r == 0 ? Op::SendForward : Op::SendBackward, r, 0, {forward},
+                 {operand(out, Access::Read)}, r);
+    const uint32_t receive =
+        list.add(r == 0 ? Op::RecvBackward : Op::RecvForward, r, 0, {send},
+                 {operand(in, Access::Write)}, 1 - r);
+    list.add(Op::Backward, r, 0, {receive}, {});
+  }
+  return plan;
+}
+
+TEST_CASE("runtime: two ranks that both send first end with the table",
+          "[runtime][failure]") {
+  const Ending ending =
+      runToFailure(bothSendFirst(), sluice_synthetic_module());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message() ==
+        "rank 0 has made no progress for 0.3 s at 0SEND_F0 (both.yaml:4) of "
+        "step 0: it waits for rank 1 to reach 1RECV_F0");
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 0SEND_F0 both.yaml:4 T rank 1 to reach 1RECV_F0\n"
+        "1 0 1SEND_B0 both.yaml:5 T rank 0 to reach 0RECV_B0\n");
+  CHECK(ending.tables == 1);
+  CHECK(ending.seconds >= 0.3);
+  CHECK(ending.seconds < 2.3);
+}
+
+TEST_CASE("runtime: a receive that nothing matches is told",
+          "[runtime][failure]") {
+  Plan plan = bothSendFirst();
+  // Rank 1 loses its receive and the backward behind it.
+  plan.ranks[1].ops.resize(2);
+  plan.ranks[1].waits.resize(1);
+  plan.ranks[1].operands.resize(1);
+  const Ending ending = runToFailure(plan, sluice_synthetic_module());
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 0SEND_F0 both.yaml:4 T rank 1, which has nothing to match\n"
+        "1 0 1SEND_B0 both.yaml:5 T rank 0 to reach 0RECV_B0\n");
+}
+
+TEST_CASE("runtime: sizes that differ end the job", "[runtime][failure]") {
+  Plan plan = makeChain({.ranks = 2, .microbatches = 1});
+  for (Buffer &buffer : plan.ranks[1].buffers)
+    if (buffer.kind == BufferKind::Activation)
+      buffer.bytes = 32;
+  const Ending ending = runToFailure(plan, sluice_synthetic_module(), 20);
+  CHECK(ending.status.fault() == Fault::Environment);
+  const std::string message = ending.status.message();
+  // Whoever comes second notices.
+  const bool sender = message ==
+                      "rank 0 failed at 0SEND_F0 (chain.yaml:10) of step 0: a "
+                      "message of 64 bytes meets a receive of 32 bytes";
+  const bool receiver =
+      message == "rank 1 failed at 1RECV_F0 (chain.yaml:11) of step 0: a "
+                 "message of 64 bytes meets a receive of 32 bytes";
+  INFO(message);
+  CHECK((sender || receiver));
+}
+
+//===----------------------------------------------------------------------===//
+// Modules that fail
+//===----------------------------------------------------------------------===//
+
+/// Fails by `fail` in `function` of stage 1, in one microbatch.
+static ModuleHooks failingIn(const std::string &function,
+                             std::function<int(sluice_error *)> fail,
+                             Id microbatch = 2) {
+  ModuleHooks hooks;
+  hooks.before = [function, fail, microbatch](std::string_view name, Id stage,
+                                              const sluice_call *call,
+                                              sluice_error *error) {
+    const bool here = name == function && stage == 1 &&
+                      (!call || call->microbatch == microbatch);
+    return here ? fail(error) : 0;
+  };
+  return hooks;
+}
+
+TEST_CASE("runtime: a module's error stops all ranks at once",
+          "[runtime][failure]") {
+  WithHooks hooks(failingIn("forward", [](sluice_error *error) {
+    return failWith(error, "the disk\nis full");
+  }));
+  const Ending ending = runToFailure(makeChain({.ranks = 2, .microbatches = 3}),
+                                     hookedModule(), 20);
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message() ==
+        "rank 1 failed at 1F2 (chain.yaml:11) of step 0: the disk\\x0ais full");
+  // Rank 0 may be on its way to the wait or in it.
+  CHECK(ending.table.find("\n1 0 1F2 chain.yaml:11 T nothing, it failed\n") !=
+        std::string::npos);
+  CHECK(ending.tables == 1);
+  CHECK(ending.seconds < 5);
+  CHECK(hookedInstances() == 0);
+}
+
+TEST_CASE("runtime: what a module throws is its error", "[runtime][failure]") {
+  const Plan plan = makeChain({.ranks = 3, .microbatches = 3});
+  {
+    WithHooks hooks(failingIn("backward_input", [](sluice_error *) -> int {
+      throw std::runtime_error("no such token");
+    }));
+    CHECK(runToFailure(plan, hookedModule(), 20).status.message() ==
+          "rank 1 failed at 1B2 (chain.yaml:11) of step 0: threw an "
+          "exception: no such token");
+  }
+  {
+    WithHooks hooks(
+        failingIn("backward_weight", [](sluice_error *) -> int { throw 7; }));
+    CHECK(runToFailure(plan, hookedModule(), 20).status.message() ==
+          "rank 1 failed at 1B2 (chain.yaml:11) of step 0: threw something "
+          "that is no std::exception");
+  }
+  {
+    WithHooks hooks(
+        failingIn("optimizer_step", [](sluice_error *) { return 4; }));
+    CHECK(runToFailure(plan, hookedModule(), 20).status.message() ==
+          "rank 1 failed at 1STEP (chain.yaml:11) of step 0: failed without "
+          "a message");
+  }
+  {
+    // Neither zero-terminated nor short.
+    WithHooks hooks(failingIn("begin_step", [](sluice_error *error) {
+      std::fill(std::begin(error->message), std::end(error->message), 'x');
+      return 1;
+    }));
+    CHECK(runToFailure(plan, hookedModule(), 20).status.message() ==
+          "rank 1 failed in step 0: begin_step of stage 1: " +
+              std::string(255, 'x'));
+  }
+}
+
+/// Blocks whoever calls it until it is opened.
+class Gate {
+public:
+  int pass() {
+    opened.wait(false);
+    return 0;
+  }
+  void open() {
+    opened.store(true);
+    opened.notify_all();
+  }
+
+private:
+  std::atomic<bool> opened{false};
+};
+
+/// Threads that were left behind end once their module returns.
+static void awaitNoInstances() {
+  for (int i = 0; i < 1000 && hookedInstances() != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  REQUIRE(hookedInstances() == 0);
+}
+
+TEST_CASE("runtime: a module that never returns does not hold the job",
+          "[runtime][failure]") {
+  static Gate gate;
+  WithHooks hooks(failingIn(
+      "forward", [](sluice_error *) { return gate.pass(); }, 0));
+  const Plan plan = makeChain({.ranks = 3, .microbatches = 1});
+  const Ending ending = runToFailure(plan, hookedModule());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message() ==
+        "rank 1 has made no progress for 0.3 s at 1F0 (chain.yaml:11) of step "
+        "0: it waits for the module to return");
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 0RECV_B0 chain.yaml:10 T rank 1 to reach 1SEND_B0\n"
+        "1 0 1F0 chain.yaml:11 T the module to return\n"
+        "2 0 2RECV_F0 chain.yaml:12 T rank 1 to reach 1SEND_F0\n");
+  CHECK(ending.seconds >= 0.3);
+  CHECK(ending.seconds < 2.3);
+  gate.open();
+  awaitNoInstances();
+}
+
+TEST_CASE("runtime: a module that never loads does not hold the job",
+          "[runtime][failure]") {
+  static Gate gate;
+  WithHooks hooks(
+      failingIn("bind", [](sluice_error *) { return gate.pass(); }));
+  const Plan plan = makeChain({.ranks = 2, .microbatches = 3});
+  const Ending ending = runToFailure(plan, hookedModule());
+  CHECK(ending.status.message() ==
+        "rank 1 has made no progress for 0.3 s: it waits for the module to "
+        "load");
+  CHECK(ending.table == "rank step stands at line since waits for\n"
+                        "0 0 loaded - T the other ranks to load\n"
+                        "1 0 load - T the module to load\n");
+  CHECK(ending.seconds < 2.3);
+  gate.open();
+  awaitNoInstances();
+}
+
+//===----------------------------------------------------------------------===//
+// Refused before the first step
+//===----------------------------------------------------------------------===//
+
+TEST_CASE("runtime: the first rank's fault at loading is told",
+          "[runtime][failure]") {
+  WithHooks hooks({.before = [](std::string_view name, Id stage,
+                                const sluice_call *, sluice_error *error) {
+    if (name != "create")
+      return 0;
+    if (stage == 0)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return failWith(error, "no file for stage " + std::to_string(stage));
+  }});
+  const Ending ending = runToFailure(makeChain({.ranks = 3}), hookedModule());
+  CHECK(ending.status.fault() == Fault::Input);
+  CHECK(ending.status.message() ==
+        "module hooked, stage 0: no file for stage 0");
+  CHECK(ending.tables == 0);
+}
+
+TEST_CASE("runtime: buffers that are too small are refused",
+          "[runtime][failure]") {
+  struct Case {
+    uint64_t sluice_bytes::*field;
+    const char *message;
+  };
+  const Case cases[] = {
+      {&sluice_bytes::parameters, "parameters, the plan gives 96"},
+      {&sluice_bytes::gradients, "gradients, the plan gives 96"},
+      {&sluice_bytes::optimizer, "optimizer, the plan gives 96"},
+      {&sluice_bytes::workspace, "workspace, the plan gives 16"},
+      {&sluice_bytes::saved,
+       "saved at 0F0 (chain.yaml:10), the plan gives 128"},
+      {&sluice_bytes::kept, "kept at 0F0 (chain.yaml:10), the plan gives 32"},
+      {&sluice_bytes::output,
+       "activation at 0F0 (chain.yaml:10), the plan gives 64"}};
+  for (const Case &one : cases) {
+    ModuleHooks hooks;
+    hooks.needs.*one.field = 1000;
+    WithHooks with(hooks);
+    const Ending ending = runToFailure(makeChain({}), hookedModule());
+    CHECK(ending.status.fault() == Fault::Input);
+    CHECK(ending.status.message() ==
+          std::string("module hooked, stage 0: needs 1000 bytes for ") +
+              one.message);
+  }
+  ModuleHooks hooks;
+  hooks.needs.input = 1000;
+  WithHooks with(hooks);
+  CHECK(runToFailure(makeChain({}), hookedModule()).status.message() ==
+        "module hooked, stage 1: needs 1000 bytes for activation at 1F0 "
+        "(chain.yaml:11), the plan gives 64");
+}
+
+TEST_CASE("runtime: operands that do not fit the stage are refused",
+          "[runtime][failure]") {
+  Plan plan = makeChain({.ranks = 2, .microbatches = 1});
+  plan.edges.clear();
+  CHECK(runToFailure(plan, sluice_synthetic_module()).status.message() ==
+        "rank 0, operation 0F0 (chain.yaml:10): writes 1 buffers of kind "
+        "activation, its stage has 0");
+  plan = makeChain({.ranks = 2, .microbatches = 1});
+  plan.ranks[0].ops[0].op = Op::Recompute;
+  CHECK(runToFailure(plan, sluice_synthetic_module()).status.message() ==
+        "rank 0, operation 0R0 (chain.yaml:10): the interface of stage "
+        "modules cannot recompute");
+}
+
+TEST_CASE("runtime: what cannot be run at all is refused",
+          "[runtime][failure]") {
+  CHECK(runToFailure(Plan(), sluice_synthetic_module()).status.message() ==
+        "the plan has no ranks");
+  CHECK(runToFailure(makeChain({}), nullptr).status.message() ==
+        "no module was given");
+  JobOptions options;
+  options.module = sluice_synthetic_module();
+  options.backend = "abacus";
+  JobResult result;
+  const Status status = runJob(makeChain({}), options, result);
+  CHECK(status.fault() == Fault::Usage);
+  CHECK(status.message() == "there is no backend abacus");
+}
+
+TEST_CASE("runtime: an arena that is too large is refused",
+          "[runtime][failure]") {
+  Plan plan = makeChain({.ranks = 1, .microbatches = 1});
+  plan.ranks[0].arenaBytes = Bytes(1) << 60;
+  const Ending ending = runToFailure(plan, sluice_synthetic_module());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message() ==
+        "out of memory: rank 0 needs an arena of 1.00 EiB");
+}

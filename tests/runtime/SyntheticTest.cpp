@@ -1,0 +1,190 @@
+//===- tests/runtime/SyntheticTest.cpp - The module that checks bytes
+//------===//
+#include "runtime/modules/synthetic/Synthetic.h"
+
+#include "tests/Catch.h"
+
+#include <array>
+#include <chrono>
+#include <string>
+
+namespace {
+
+using Memory = std::array<unsigned char, 40>;
+
+/// A stage 3 between the stages 2 and 4, and memory for one call.
+class Stage {
+public:
+  explicit Stage(uint32_t number = 3, double seconds = 0) {
+    facts.stage = number;
+    facts.stages = 8;
+    facts.microbatches = 4;
+    input = number - 1;
+    output = number + 1;
+    facts.input_stages = &input;
+    facts.output_stages = &output;
+    facts.input_count = facts.output_count = 1;
+    facts.description = facts.run = "";
+    facts.forward_seconds = seconds;
+    REQUIRE(module.create(&facts, &instance, &error) == 0);
+    const sluice_state state = {{memory[0].data(), 40},
+                                {memory[1].data(), 40},
+                                {memory[2].data(), 40},
+                                {memory[3].data(), 40}};
+    REQUIRE(module.bind(instance, &state, &error) == 0);
+    REQUIRE(module.begin_step(instance, 0, &error) == 0);
+  }
+  ~Stage() { module.destroy(instance); }
+  Stage(const Stage &) = delete;
+  Stage &operator=(const Stage &) = delete;
+
+  const sluice_module &module = *sluice_synthetic_module();
+  sluice_stage facts = {};
+  uint32_t input, output;
+  void *instance = nullptr;
+  sluice_error error = {};
+  std::array<Memory, 4> memory = {};
+};
+
+/// Buffers of one microbatch between two stages.
+struct Call {
+  explicit Call(uint32_t microbatch) {
+    call.microbatch = microbatch;
+    call.input_count = call.output_count = 1;
+    call.inputs = &inputs;
+    call.outputs = &outputs;
+    call.output_gradients = &outputGradients;
+    call.input_gradients = &inputGradients;
+    call.saved = {saved.data(), saved.size()};
+    call.kept = {kept.data(), kept.size()};
+  }
+  Memory in = {}, out = {}, gradientIn = {}, gradientOut = {}, saved = {},
+         kept = {};
+  sluice_buffer inputs = {in.data(), 37};
+  sluice_buffer outputs = {out.data(), 37};
+  sluice_buffer outputGradients = {gradientIn.data(), 37};
+  sluice_buffer inputGradients = {gradientOut.data(), 37};
+  sluice_call call = {};
+};
+
+} // namespace
+
+/// Runs forward of stages 2 and 3 and backward_input of 4, so that stage 3 can
+/// go backward.
+static void upToBackward(Stage &two, Stage &three, Stage &four, Call &call2,
+                         Call &call3) {
+  call2.inputs.bytes = 0;
+  REQUIRE(two.module.forward(two.instance, &call2.call, &two.error) == 0);
+  call3.in = call2.out;
+  REQUIRE(three.module.forward(three.instance, &call3.call, &three.error) == 0);
+  Call call4(call3.call.microbatch);
+  call4.in = call3.out;
+  call4.outputGradients.bytes = 0;
+  REQUIRE(four.module.forward(four.instance, &call4.call, &four.error) == 0);
+  REQUIRE(four.module.backward_input(four.instance, &call4.call, &four.error) ==
+          0);
+  call3.gradientIn = call4.gradientOut;
+}
+
+TEST_CASE("runtime: synthetic passes what is right and tells what is wrong",
+          "[runtime][synthetic]") {
+  Stage two(2), three(3), four(4);
+  Call call2(1), call3(1);
+  upToBackward(two, three, four, call2, call3);
+  const auto backward = [&] {
+    const int code =
+        three.module.backward_input(three.instance, &call3.call, &three.error);
+    return code == 0 ? std::string() : std::string(three.error.message);
+  };
+  const auto withoutValues = [](std::string message) {
+    const size_t at = message.find(" is 0x");
+    return message.substr(0, at);
+  };
+  const Call good = call3;
+
+  call3.gradientIn[36] ^= 1;
+  CHECK(withoutValues(backward()) ==
+        "buffer gradient from stage 4 for stage 3, microbatch 1: byte 36 of "
+        "37");
+  call3.gradientIn = good.gradientIn;
+
+  call3.saved[0] ^= 0x80;
+  CHECK(withoutValues(backward()) ==
+        "buffer saved from stage 3 for stage 3, microbatch 1: byte 0 of 40");
+  call3.saved = good.saved;
+
+  call3.kept[17] = static_cast<unsigned char>(good.kept[17] + 1);
+  CHECK(withoutValues(backward()) ==
+        "buffer kept by forward from stage 3 for stage 3, microbatch 1: byte "
+        "17 of 40");
+  call3.kept = good.kept;
+
+  CHECK(backward().empty());
+  // Backward wrote it anew: what forward left is now wrong.
+  CHECK(call3.kept != good.kept);
+  CHECK(three.module.backward_weight(three.instance, &call3.call,
+                                     &three.error) == 0);
+  call3.kept = good.kept;
+  CHECK(three.module.backward_weight(three.instance, &call3.call,
+                                     &three.error) == 1);
+  CHECK(withoutValues(three.error.message) ==
+        "buffer kept by backward from stage 3 for stage 3, microbatch 1: byte "
+        "0 of 40");
+}
+
+TEST_CASE("runtime: synthetic tells a neighbour's, an older and another "
+          "microbatch's bytes",
+          "[runtime][synthetic]") {
+  Stage two(2), three(3);
+  Call made(1), taken(1);
+  made.inputs.bytes = 0;
+  REQUIRE(two.module.forward(two.instance, &made.call, &two.error) == 0);
+  taken.in = made.out;
+  const auto forward = [&] {
+    return three.module.forward(three.instance, &taken.call, &three.error);
+  };
+  CHECK(forward() == 0);
+  taken.call.microbatch = 2;
+  CHECK(forward() == 1);
+  taken.call.microbatch = 1;
+  taken.call.step = 1;
+  CHECK(forward() == 1);
+  taken.call.step = 0;
+  taken.inputs.data = taken.in.data() + 1; // shifted
+  taken.inputs.bytes = 36;
+  CHECK(forward() == 1);
+  taken.inputs = {taken.in.data(), 37};
+  Stage five(5);
+  CHECK(five.module.forward(five.instance, &taken.call, &five.error) == 1);
+}
+
+TEST_CASE("runtime: synthetic notices that its state was written to",
+          "[runtime][synthetic]") {
+  Stage stage;
+  CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr, &stage.error) ==
+        0);
+  const char *names[] = {"parameters", "gradients", "optimizer"};
+  for (size_t i = 0; i < 3; ++i) {
+    stage.memory[i][39] ^= 4;
+    CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr,
+                                      &stage.error) == 1);
+    const std::string message = stage.error.message;
+    CHECK(message.substr(0, message.find(" is 0x")) ==
+          "buffer " + std::string(names[i]) +
+              " from stage 3 for stage 3, microbatch 0: byte 39 of 40");
+    stage.memory[i][39] ^= 4;
+  }
+}
+
+TEST_CASE("runtime: synthetic spends the time it is given",
+          "[runtime][synthetic]") {
+  Stage stage(3, 0.003);
+  Call call(0);
+  call.inputs.bytes = 0;
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point start = Clock::now();
+  REQUIRE(stage.module.forward(stage.instance, &call.call, &stage.error) == 0);
+  const std::chrono::duration<double> taken = Clock::now() - start;
+  CHECK(taken.count() >= 0.003);
+  CHECK(taken.count() < 0.5);
+}

@@ -1,0 +1,82 @@
+//===- tools/bench/CompileBench.cpp - Speed of a whole compile
+//--------------===//
+//
+// From the text of a spec to a plan file on a memory file system, all gates on.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/passes/PassManager.h"
+#include "compiler/spec/Parser.h"
+#include "ir/PlanFile.h"
+
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+namespace sluice {
+
+static std::string specOf(const char *schedule, int64_t ranks,
+                          int64_t microbatches) {
+  return "sluice: 1\n"
+         "model:\n"
+         "  layers: [{name: layer, repeat: " +
+         std::to_string(ranks) +
+         ", forward: 1, backward: 2, activation_bytes: 4096, "
+         "output_bytes: 1024, params: 1000}]\n"
+         "pipeline: {ranks: " +
+         std::to_string(ranks) +
+         ", microbatches: " + std::to_string(microbatches) +
+         ", schedule: " + schedule + "}\n";
+}
+
+/// Compiles; returns the number of operations, 0 if that failed.
+static uint64_t compileTo(const std::string &text, const std::string &path) {
+  Diagnostics diagnostics;
+  Compilation compilation(diagnostics);
+  compilation.spec = parseSpec(text, "bench.yaml", {}, diagnostics);
+  if (!compilation.spec || !runPipeline(fullPipeline(), compilation) ||
+      !writePlanFile(*compilation.plan, path).ok())
+    return 0;
+  return operationCount(*compilation.plan);
+}
+
+/// Most memory that this process has held, since the last call with `reset`.
+static double peakBytes(bool reset) {
+  if (reset)
+    std::ofstream("/proc/self/clear_refs") << "5";
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.rfind("VmHWM:", 0) == 0)
+      return std::strtod(line.c_str() + 6, nullptr) * 1024;
+  return 0;
+}
+
+static void compile(benchmark::State &state, const char *schedule) {
+  std::string text = specOf(schedule, state.range(0), state.range(1));
+  std::string path = "/dev/shm/sluice-bench-" + std::to_string(::getpid());
+  uint64_t operations = 0;
+  peakBytes(/*reset=*/true);
+  for (auto _ : state) {
+    operations = compileTo(text, path);
+    if (operations == 0)
+      state.SkipWithError("the compile failed");
+  }
+  std::remove(path.c_str());
+  auto count = static_cast<double>(operations);
+  state.counters["operations"] = count;
+  state.counters["operations/s"] =
+      benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["peak_bytes/operation"] = peakBytes(false) / count;
+}
+
+BENCHMARK_CAPTURE(compile, 1f1b, "1f1b")
+    ->Args({64, 512})
+    ->Args({64, 4096})
+    ->Unit(benchmark::kMillisecond);
+
+} // namespace sluice
+
+BENCHMARK_MAIN();

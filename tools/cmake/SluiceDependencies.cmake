@@ -1,0 +1,52 @@
+# Third-party libraries, each found once. What is optional says so and what
+# its absence switches off.
+find_package(LLVM 19.1 REQUIRED CONFIG)
+add_library(sluice_llvm INTERFACE)
+separate_arguments(llvm_definitions NATIVE_COMMAND "${LLVM_DEFINITIONS}")
+target_compile_definitions(sluice_llvm INTERFACE ${llvm_definitions})
+target_include_directories(sluice_llvm SYSTEM INTERFACE ${LLVM_INCLUDE_DIRS})
+target_link_libraries(sluice_llvm INTERFACE LLVMSupport) # the static part, never "LLVM"
+target_link_options(sluice_llvm INTERFACE LINKER:--gc-sections,--as-needed)
+
+find_package(yaml-cpp REQUIRED)
+find_library(yaml_cpp_static libyaml-cpp.a)
+add_library(sluice_yaml INTERFACE)
+target_include_directories(sluice_yaml SYSTEM INTERFACE ${YAML_CPP_INCLUDE_DIR})
+target_link_libraries(sluice_yaml INTERFACE $<IF:$<BOOL:${yaml_cpp_static}>,${yaml_cpp_static},yaml-cpp>)
+
+find_package(Threads REQUIRED)
+
+find_program(SLUICE_FLATC flatc REQUIRED)
+find_path(flatbuffers_include flatbuffers/flatbuffers.h REQUIRED)
+add_library(sluice_flatbuffers INTERFACE)
+target_include_directories(sluice_flatbuffers SYSTEM INTERFACE ${flatbuffers_include})
+
+find_path(xxhash_include xxhash.h REQUIRED)
+find_library(xxhash_library xxhash REQUIRED)
+add_library(sluice_xxhash INTERFACE)
+target_include_directories(sluice_xxhash SYSTEM INTERFACE ${xxhash_include})
+target_link_libraries(sluice_xxhash INTERFACE ${xxhash_library})
+
+find_path(cblas_include cblas.h REQUIRED PATH_SUFFIXES openblas)
+find_library(openblas_library openblas REQUIRED)
+add_library(sluice_openblas INTERFACE)
+target_include_directories(sluice_openblas SYSTEM INTERFACE ${cblas_include})
+target_link_libraries(sluice_openblas INTERFACE ${openblas_library})
+
+# Catch2 3 ships targets; Catch2 2 is one header. tests/Catch.h covers both.
+find_package(Catch2 REQUIRED)
+include(Catch)
+
+find_package(benchmark QUIET)
+if(NOT benchmark_FOUND)
+  message(STATUS "Google Benchmark not found: the benchmarks under tools/bench are not built")
+endif()
+
+function(sluice_optional option what)
+  if(${option} STREQUAL "REQUIRED")
+    message(FATAL_ERROR "${option}=REQUIRED, but there is no ${what} backend yet")
+  endif()
+  message(STATUS "${what}: no backend yet, switched off")
+endfunction()
+sluice_optional(SLUICE_CUDA "CUDA and NCCL")
+sluice_optional(SLUICE_MPI "MPI")

@@ -1,0 +1,180 @@
+//===- tools/sluice/Check.cpp - `sluice check`
+//------------------------------===//
+#include "ir/PlanFile.h"
+#include "ir/text/Text.h"
+#include "ir/verify/Verify.h"
+#include "tools/sluice/Driver.h"
+
+#include "llvm/Support/JSON.h"
+
+namespace sluice {
+
+namespace {
+/// What was checked: a plan, or a schedule with its graph.
+struct Subject {
+  std::optional<Plan> plan;
+  std::optional<Graph> graph;
+  std::optional<Schedule> schedule;
+
+  uint64_t ranks() const {
+    return plan ? plan->ranks.size() : schedule->ranks();
+  }
+  uint64_t operations() const {
+    return plan ? operationCount(*plan) : schedule->order.size();
+  }
+  /// Name of the operation at a place of a finding; empty if there is none.
+  std::string opAt(verify::OpPlace place) const;
+  std::string story(const verify::Finding &finding) const {
+    return plan ? verify::describe(*plan, finding) : finding.message;
+  }
+};
+} // namespace
+
+std::string Subject::opAt(verify::OpPlace place) const {
+  if (plan) {
+    const RankPlan &rank = plan->ranks[place.rank];
+    if (place.index >= rank.ops.size())
+      return "";
+    const PlanOp &op = rank.ops[place.index];
+    return opName(op.op, op.stage, op.microbatch);
+  }
+  std::span<const Id> order = schedule->rank(place.rank);
+  if (place.index >= order.size() || order[place.index] >= graph->nodes.size())
+    return "";
+  const Node &node = graph->nodes[order[place.index]];
+  return opName(node.op, node.stage, node.microbatch);
+}
+
+static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
+                          const Subject &subject,
+                          llvm::ArrayRef<verify::Finding> findings) {
+  json.attributeArray(key, [&] {
+    for (const verify::Finding &finding : findings)
+      json.object([&] {
+        json.attribute("kind",
+                       llvm::StringRef(verify::findingKindName(finding.kind)));
+        json.attribute("message", finding.message);
+        if (finding.place) {
+          json.attribute("rank", finding.place->rank);
+          json.attribute("op", subject.opAt(*finding.place));
+        } else {
+          json.attribute("rank", nullptr);
+          json.attribute("op", nullptr);
+        }
+        json.attributeArray("cycle", [&] {
+          for (verify::OpPlace place : finding.cycle)
+            json.object([&] {
+              json.attribute("rank", place.rank);
+              json.attribute("op", subject.opAt(place));
+            });
+        });
+      });
+  });
+}
+
+static void writeJson(llvm::raw_ostream &out, const Arguments &arguments,
+                      const Subject &subject, const verify::Result &result) {
+  llvm::json::OStream json(out, 2);
+  json.object([&] {
+    json.attribute("ok", result.ok());
+    json.attribute("ranks", subject.ranks());
+    json.attribute("operations", subject.operations());
+    json.attribute("progress", llvm::StringRef(verify::progressName(
+                                   arguments.verify.progress)));
+    json.attributeObject("holds", [&] {
+      for (verify::Progress model :
+           {verify::Progress::Rank, verify::Progress::Pair,
+            verify::Progress::Edge})
+        json.attribute(verify::progressName(model),
+                       result.holds[static_cast<unsigned>(model)]);
+    });
+    if (result.minBuffering)
+      json.attribute("min_buffering", *result.minBuffering);
+    else
+      json.attribute("min_buffering", nullptr);
+    writeFindings(json, "errors", subject, result.errors);
+    writeFindings(json, "warnings", subject, result.warnings);
+  });
+  out << '\n';
+}
+
+static void writeText(llvm::raw_ostream &out, const Arguments &arguments,
+                      const Subject &subject, const verify::Result &result) {
+  for (const verify::Finding &finding : result.errors)
+    out << "error: " << verify::findingKindName(finding.kind) << ": "
+        << subject.story(finding) << '\n';
+  for (const verify::Finding &finding : result.warnings)
+    out << "warning: " << verify::findingKindName(finding.kind) << ": "
+        << subject.story(finding) << '\n';
+  out << (result.ok() ? "ok: " : "refused: ") << subject.operations()
+      << " operations on " << subject.ranks() << " ranks, progress "
+      << verify::progressName(arguments.verify.progress);
+  if (!result.ok() && result.minBuffering)
+    out << ", least buffering " << *result.minBuffering;
+  out << '\n';
+}
+
+/// Reads what can be checked; 0, or an exit code after saying why not.
+static int load(const Arguments &arguments, const Input &input,
+                Subject &subject) {
+  Session session;
+  switch (input.kind) {
+  case InputKind::Plan: {
+    Status status = loadPlan(arguments, input, session);
+    if (!status.ok())
+      return fail(status);
+    subject.plan = std::move(session.compilation.plan);
+    return 0;
+  }
+  case InputKind::Ir: {
+    std::optional<IrText> ir =
+        parseIr(input.text, input.name, session.diagnostics);
+    printDiagnostics(arguments, session);
+    if (!ir)
+      return 1;
+    if (!ir->plan && !ir->schedule)
+      return fail(Status::input("'" + escaped(input.name) +
+                                "' holds neither a schedule nor a plan"));
+    subject = {std::move(ir->plan), std::move(ir->graph),
+               std::move(ir->schedule)};
+    return 0;
+  }
+  case InputKind::Spec:
+    return fail(Status::input("'" + escaped(input.name) +
+                              "' is not a plan or IR text; compile a spec "
+                              "first: sluice compile SPEC -o F"));
+  case InputKind::Csv:
+    return fail(Status::input("'" + escaped(input.name) +
+                              "' is a schedule CSV; reading these is not "
+                              "supported yet"));
+  }
+  return 1;
+}
+
+/// The plan if there is one, else the schedule, for which every progress model
+/// is the same.
+static verify::Result verifySubject(const Arguments &arguments,
+                                    const Subject &subject) {
+  if (subject.plan)
+    return verify::verifyPlan(*subject.plan, arguments.verify);
+  return verify::verifySchedule(*subject.graph, *subject.schedule);
+}
+
+int commands::check(const Arguments &arguments) {
+  Input input;
+  Status status = readInput(arguments.input, input);
+  if (!status.ok())
+    return fail(status);
+  Subject subject;
+  if (int code = load(arguments, input, subject))
+    return code;
+  verify::Result result = verifySubject(arguments, subject);
+  status = writeOutput("", [&](llvm::raw_ostream &out) {
+    (arguments.json ? writeJson : writeText)(out, arguments, subject, result);
+  });
+  if (!status.ok())
+    return fail(status);
+  return result.ok() ? 0 : 1;
+}
+
+} // namespace sluice

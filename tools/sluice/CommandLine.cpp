@@ -1,0 +1,281 @@
+#include "tools/sluice/CommandLine.h"
+
+#include "tools/sluice/Emit.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/raw_ostream.h"
+
+#include <iterator>
+
+#ifndef SLUICE_VERSION
+#error "SLUICE_VERSION comes from the build"
+#endif
+
+namespace cl = llvm::cl;
+
+namespace sluice {
+
+static constexpr Command kCommands[] = {
+#define SLUICE_COMMAND(Name, Summary, Examples)                                \
+  {#Name, Summary, Examples, commands::Name},
+#include "tools/sluice/Commands.def"
+};
+
+namespace {
+/// The flags as LLVM's library sees them. One instance, alive while parsing.
+struct Flags {
+  cl::OptionCategory category{"options"};
+#define SLUICE_COMMAND(Name, Summary, Examples)                                \
+  cl::SubCommand Name{#Name, Summary};
+#include "tools/sluice/Commands.def"
+
+  cl::opt<std::string> input{
+      cl::Positional,   cl::Required,    cl::desc("FILE"),
+      cl::sub(compile), cl::sub(report), cl::sub(check),
+      cl::sub(run),     cl::sub(opt),    cl::cat(category)};
+  cl::opt<std::string> output{
+      "o",
+      cl::value_desc("file"),
+      cl::sub(compile),
+      cl::sub(opt),
+      cl::cat(category),
+      cl::desc("where to write; with several --emit the stem of the names")};
+  cl::list<std::string> emits{
+      "emit",           cl::CommaSeparated, cl::value_desc("what,..."),
+      cl::sub(compile), cl::cat(category),  cl::desc(emitDescription())};
+  cl::opt<bool> json{"json", cl::sub(report), cl::sub(check), cl::cat(category),
+                     cl::desc("one JSON object on stdout")};
+  cl::opt<std::string> passes{"passes",
+                              cl::Required,
+                              cl::value_desc("a,b,..."),
+                              cl::sub(opt),
+                              cl::cat(category),
+                              cl::desc("passes to run, in this order")};
+  cl::opt<std::string> progress{
+      "progress",
+      cl::init("rank"),
+      cl::value_desc("rank|pair|edge"),
+      cl::sub(check),
+      cl::cat(category),
+      cl::desc("how much independent progress of communication is assumed")};
+  cl::opt<std::string> p2p{"p2p",
+                           cl::init("rendezvous"),
+                           cl::value_desc("rendezvous|buffered:N"),
+                           cl::sub(check),
+                           cl::cat(category),
+                           cl::desc("when a send may end")};
+  cl::opt<std::string> backend{"backend",
+                               cl::init("host"),
+                               cl::value_desc("name"),
+                               cl::sub(run),
+                               cl::cat(category),
+                               cl::desc("what executes: host (threads)")};
+  cl::opt<std::string> module{
+      "module", cl::value_desc("gpt|synthetic|path"), cl::sub(run),
+      cl::cat(category),
+      cl::desc("stage module; a path names a shared library")};
+  cl::opt<std::string> data{"data", cl::value_desc("file"), cl::sub(run),
+                            cl::cat(category), cl::desc("text to train on")};
+  cl::opt<uint64_t> steps{"steps", cl::value_desc("n"), cl::sub(run),
+                          cl::cat(category), cl::desc("training steps")};
+  cl::opt<std::string> timeout{
+      "timeout",
+      cl::init("60s"),
+      cl::value_desc("time"),
+      cl::sub(run),
+      cl::cat(category),
+      cl::desc("how long a rank may stand still before the run is ended; "
+               "seconds, or with a unit")};
+  cl::opt<std::string> save{"save", cl::value_desc("file"), cl::sub(run),
+                            cl::cat(category),
+                            cl::desc("write the trained weights")};
+  cl::opt<std::string> timeline{
+      "timeline", cl::value_desc("stem"), cl::sub(run), cl::cat(category),
+      cl::desc("write STEM.predicted and STEM.measured as .svg and .trace")};
+  cl::list<std::string> set{
+      "set",
+      cl::value_desc("key=value"),
+      cl::sub(compile),
+      cl::sub(report),
+      cl::sub(run),
+      cl::sub(opt),
+      cl::cat(category),
+      cl::desc("override a key of the spec (of a plan: run.* only)")};
+  cl::list<std::string> printAfter{
+      "print-ir-after",
+      cl::CommaSeparated,
+      cl::value_desc("pass,..."),
+      cl::sub(compile),
+      cl::sub(report),
+      cl::sub(run),
+      cl::sub(opt),
+      cl::cat(category),
+      cl::desc("print the IR after this pass, to stderr")};
+  cl::opt<bool> printAfterAll{"print-ir-after-all",
+                              cl::sub(compile),
+                              cl::sub(report),
+                              cl::sub(run),
+                              cl::sub(opt),
+                              cl::cat(category),
+                              cl::desc("print the IR after every pass")};
+  cl::opt<bool> timePasses{"time-passes",
+                           cl::sub(compile),
+                           cl::sub(report),
+                           cl::sub(run),
+                           cl::sub(opt),
+                           cl::cat(category),
+                           cl::desc("print the time of each pass, to stderr")};
+  cl::opt<bool> verbose{"v", cl::sub(cl::SubCommand::getAll()),
+                        cl::cat(category), cl::desc("say more, on stderr")};
+  cl::opt<bool> quiet{"q", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
+                      cl::desc("errors only, on stderr")};
+
+  /// Fills `arguments`; says in `errors` what is not a legal value.
+  bool read(Arguments &arguments, llvm::raw_ostream &errors) const;
+
+private:
+  bool readOverrides(Arguments &arguments, llvm::raw_ostream &errors) const;
+  bool readVerify(Arguments &arguments, llvm::raw_ostream &errors) const;
+  bool readRun(Arguments &arguments, llvm::raw_ostream &errors) const;
+};
+} // namespace
+
+bool Flags::readOverrides(Arguments &arguments,
+                          llvm::raw_ostream &errors) const {
+  bool ok = true;
+  for (const std::string &text : set) {
+    auto [key, value] = llvm::StringRef(text).split('=');
+    if (key.empty() || key.size() == text.size()) {
+      errors << "error: --set=" << escaped(text) << " is not KEY=VALUE\n";
+      ok = false;
+    }
+    arguments.overrides.push_back({key.str(), value.str()});
+  }
+  return ok;
+}
+
+bool Flags::readVerify(Arguments &arguments, llvm::raw_ostream &errors) const {
+  bool ok = true;
+  if (auto model = verify::progressFromName(progress.getValue())) {
+    arguments.verify.progress = *model;
+  } else {
+    errors << "error: --progress=" << escaped(progress)
+           << " is not one of rank, pair, edge\n";
+    ok = false;
+  }
+  llvm::StringRef p2pText = p2p.getValue();
+  if (p2pText.consume_front("buffered:")) {
+    if (p2pText.getAsInteger(10, arguments.verify.buffered)) {
+      errors << "error: --p2p=" << escaped(p2p)
+             << " needs a count after 'buffered:'\n";
+      ok = false;
+    }
+  } else if (p2pText != "rendezvous") {
+    errors << "error: --p2p=" << escaped(p2p)
+           << " is not rendezvous or buffered:N\n";
+    ok = false;
+  }
+  return ok;
+}
+
+bool Flags::readRun(Arguments &arguments, llvm::raw_ostream &errors) const {
+  std::optional<ParsedTime> time = parseTime(timeout.getValue());
+  if (!time || time->ticks == 0) {
+    errors << "error: --timeout=" << escaped(timeout)
+           << " is not a time above 0, such as 30 or 500ms\n";
+    return false;
+  }
+  TimeUnit unit = time->unit.value_or(TimeUnit::Unit);
+  arguments.timeoutSeconds =
+      static_cast<double>(time->ticks) / static_cast<double>(ticksPer(unit));
+  if (steps.getNumOccurrences())
+    arguments.steps = steps.getValue();
+  return true;
+}
+
+bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
+  arguments.input = input;
+  arguments.output = output;
+  arguments.emits.assign(emits.begin(), emits.end());
+  arguments.json = json;
+  arguments.passes = passes;
+  arguments.backend = backend;
+  arguments.module = module;
+  arguments.data = data;
+  arguments.save = save;
+  arguments.timeline = timeline;
+  arguments.printAfter.assign(printAfter.begin(), printAfter.end());
+  if (printAfterAll)
+    arguments.printAfter.push_back("*");
+  arguments.timePasses = timePasses;
+  arguments.verbose = verbose;
+  arguments.quiet = quiet;
+  bool ok = readOverrides(arguments, errors);
+  ok = readVerify(arguments, errors) && ok;
+  return readRun(arguments, errors) && ok;
+}
+
+static void printVersion(llvm::raw_ostream &out) {
+  out << "sluice " SLUICE_VERSION "\n";
+}
+
+static const Command *findCommand(llvm::StringRef name) {
+  for (const Command &command : kCommands)
+    if (name == command.name)
+      return &command;
+  return nullptr;
+}
+
+static void printOverview(llvm::raw_ostream &out) {
+  out << "sluice: a schedule compiler for pipeline-parallel training\n\n"
+         "usage: sluice <command> [options] FILE   (FILE '-': standard "
+         "input)\n\n";
+  for (const Command &command : kCommands)
+    out << llvm::formatv("  {0,-9}{1}\n", command.name, command.summary);
+  out << "\n'sluice <command> --help' lists a command's options and examples; "
+         "--version prints the version.\n"
+         "exit codes: 0 fine, 1 the input is at fault, 2 the command line, "
+         "3 the environment\n";
+}
+
+int runCommandLine(int argc, char **argv) {
+  llvm::StringRef first = argc > 1 ? argv[1] : "";
+  if (first == "--version") {
+    printVersion(llvm::outs());
+    return 0;
+  }
+  if (first.empty() || first == "--help" || first == "-h" || first == "help") {
+    printOverview(first.empty() ? llvm::errs() : llvm::outs());
+    return first.empty() ? 2 : 0;
+  }
+  const Command *command = findCommand(first);
+  if (!command) {
+    llvm::errs() << "error: there is no command '" << escaped(first) << "'\n";
+    printOverview(llvm::errs());
+    return 2;
+  }
+  Flags flags;
+  cl::HideUnrelatedOptions(flags.category);
+  for (cl::SubCommand *sub : cl::getRegisteredSubcommands())
+    cl::HideUnrelatedOptions(flags.category, *sub);
+  std::string exampleText = std::string("\nexamples:\n") + command->examples;
+  cl::extrahelp examples(exampleText); // keeps a reference
+  cl::SetVersionPrinter(printVersion);
+  std::string text;
+  llvm::raw_string_ostream errors(text);
+  Arguments arguments;
+  bool ok =
+      cl::ParseCommandLineOptions(argc, argv, command->summary, &errors) &&
+      flags.read(arguments, errors);
+  if (!ok) {
+    llvm::errs() << text << "'sluice " << first
+                 << " --help' lists the options\n";
+    return 2;
+  }
+  return command->run(arguments);
+}
+
+} // namespace sluice

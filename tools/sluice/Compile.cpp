@@ -1,0 +1,76 @@
+//===- tools/sluice/Compile.cpp - `sluice compile`
+//--------------------------===//
+#include "ir/PlanFile.h"
+#include "tools/sluice/Driver.h"
+#include "tools/sluice/Emit.h"
+
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Path.h"
+
+namespace sluice {
+
+/// The rows that --emit names; reports unknown ones and a plan without -o.
+static Status selectEmits(const Arguments &arguments,
+                          std::vector<const EmitInfo *> &emits) {
+  std::vector<std::string> names = arguments.emits;
+  if (names.empty())
+    names.push_back("plan");
+  for (const std::string &name : names) {
+    const EmitInfo *emit = findEmit(name);
+    if (!emit) {
+      std::string known = llvm::join(
+          llvm::map_range(allEmits(),
+                          [](const EmitInfo &info) { return info.name; }),
+          ", ");
+      return Status::usage("--emit=" + escaped(name) + " is not one of " +
+                           known);
+    }
+    if (llvm::is_contained(emits, emit))
+      return Status::usage("--emit names " + name + " twice");
+    emits.push_back(emit);
+  }
+  if (emits.size() > 1 && arguments.output.empty())
+    return Status::usage("several --emit need -o, the stem of their names");
+  if (!emits.front()->write && arguments.output.empty())
+    return Status::usage("a plan is binary: name its file with -o");
+  return Status();
+}
+
+int commands::compile(const Arguments &arguments) {
+  std::vector<const EmitInfo *> emits;
+  Status status = selectEmits(arguments, emits);
+  Input input;
+  if (status.ok())
+    status = readInput(arguments.input, input);
+  if (status.ok() && input.kind != InputKind::Spec)
+    status = Status::input("'" + escaped(input.name) +
+                           "' is not a spec; compile takes a YAML spec");
+  if (!status.ok())
+    return fail(status);
+
+  Session session;
+  bool ok = loadSpec(arguments, input, session) &&
+            runPasses(arguments, fullPipeline(), session);
+  printDiagnostics(arguments, session);
+  if (!ok)
+    return 1;
+
+  for (const EmitInfo *emit : emits) {
+    std::string path = arguments.output;
+    if (emits.size() > 1)
+      path += "." + emit->extension.str();
+    if (emit->write)
+      status = writeOutput(path, [&](llvm::raw_ostream &out) {
+        emit->write(session.compilation, out);
+      });
+    else
+      status = writePlanFile(*session.compilation.plan, path);
+    if (!status.ok())
+      return fail(status);
+    if (arguments.verbose && !path.empty())
+      llvm::errs() << "wrote " << path << '\n';
+  }
+  return 0;
+}
+
+} // namespace sluice

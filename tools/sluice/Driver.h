@@ -1,0 +1,45 @@
+//===- tools/sluice/Driver.h - From an input to what a command needs
+//--------===//
+#ifndef SLUICE_TOOLS_SLUICE_DRIVER_H
+#define SLUICE_TOOLS_SLUICE_DRIVER_H
+
+#include "compiler/Compilation.h"
+#include "compiler/passes/PassManager.h"
+#include "tools/sluice/CommandLine.h"
+#include "tools/sluice/Files.h"
+
+#include <memory>
+
+namespace sluice {
+
+/// A compilation with the diagnostics it writes to.
+struct Session {
+  Diagnostics diagnostics;
+  Compilation compilation{diagnostics};
+};
+
+/// Prints what `session` has to say so far to standard error (with -q only if
+/// there is an error) and forgets nothing; call once, at the end.
+void printDiagnostics(const Arguments &arguments, const Session &session);
+
+/// Parses the spec in `input` with the overrides into `session`; false after
+/// reporting its faults.
+bool loadSpec(const Arguments &arguments, const Input &input, Session &session);
+
+/// Reads the plan in `input`, applies overrides (run.* only).
+Status loadPlan(const Arguments &arguments, const Input &input,
+                Session &session);
+
+/// Runs `pipeline` with the command line's options for printing.
+bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
+               Session &session);
+
+/// For commands that take a spec or a plan: gets a plan that is verified, with
+/// graph, schedule and timing. Returns an exit code; 1 with a plan there means
+/// that everything worked but the plan was refused.
+int loadCompiled(const Arguments &arguments, const Input &input,
+                 Session &session);
+
+} // namespace sluice
+
+#endif // SLUICE_TOOLS_SLUICE_DRIVER_H

@@ -1,0 +1,239 @@
+//===- tools/sluice/Run.cpp - `sluice run`
+//----------------------------------===//
+#include "compiler/emit/Emit.h"
+#include "compiler/simulate/Measure.h"
+#include "runtime/Backend.h"
+#include "runtime/Job.h"
+#include "runtime/Modules.h"
+#include "tools/sluice/Driver.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/Process.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace sluice {
+
+/// The value of a key of the plan's run section; empty if it is not there.
+static llvm::StringRef runValue(const Plan &plan, llvm::StringRef key) {
+  for (const auto &[name, value] : plan.run)
+    if (name == key)
+      return value;
+  return "";
+}
+
+/// Finds the module: --module, which may name a shared library; else the
+/// plan's, which may only name a shipped one; else by what the stages are.
+static Status chooseModule(const Arguments &arguments, const Plan &plan,
+                           const sluice_module *&module) {
+  if (!arguments.module.empty())
+    return runtime::loadModule(arguments.module, module);
+  std::string name = runValue(plan, "module").str();
+  if (name.empty())
+    name = plan.stages.front().description.empty() ? "synthetic" : "gpt";
+  module = runtime::findModule(name);
+  if (module)
+    return Status();
+  return Status::input("run.module is '" + escaped(name) +
+                       "', but only shipped modules (" +
+                       llvm::join(runtime::moduleNames(), ", ") +
+                       ") are taken from a spec or plan; name a shared "
+                       "library with --module");
+}
+
+static Status chooseSteps(const Arguments &arguments, const Plan &plan,
+                          uint64_t &steps) {
+  steps = 1;
+  llvm::StringRef text = runValue(plan, "steps");
+  if (arguments.steps)
+    steps = *arguments.steps;
+  else if (!text.empty() && text.getAsInteger(10, steps))
+    return Status::input("run.steps is '" + escaped(text) + "', not a count");
+  if (steps == 0)
+    return Status::usage("0 steps: there is nothing to run");
+  return Status();
+}
+
+static void setRunValue(Plan &plan, const std::string &key,
+                        const std::string &value) {
+  llvm::erase_if(plan.run,
+                 [&](const auto &entry) { return entry.first == key; });
+  plan.run.emplace_back(key, value);
+  llvm::sort(plan.run);
+}
+
+namespace {
+/// Tells how the training goes, on standard error: a bar on a terminal, else a
+/// line for about every tenth of the steps.
+class ProgressLine {
+public:
+  explicit ProgressLine(bool isQuiet)
+      : quiet(isQuiet), terminal(llvm::sys::Process::StandardErrIsDisplayed()) {
+  }
+
+  void operator()(const runtime::StepInfo &info) const {
+    uint64_t done = info.step + 1;
+    uint64_t every = std::max<uint64_t>(1, info.steps / 10);
+    bool shown = done == 1 || done == info.steps || done % every == 0;
+    if (quiet || (!terminal && !shown))
+      return;
+    llvm::raw_ostream &out = llvm::errs();
+    out << (terminal ? "\r" : "") << "step " << done << "/" << info.steps;
+    if (terminal) {
+      constexpr uint64_t kWidth = 30;
+      uint64_t filled = done * kWidth / info.steps;
+      out << " [" << std::string(filled, '#')
+          << std::string(kWidth - filled, '.') << "]";
+    }
+    if (info.hasLoss)
+      out << llvm::format("  loss %.4f", info.loss);
+    out << llvm::format("  %.1f ms", info.seconds * 1e3);
+    out << (terminal && done != info.steps ? "   " : "\n");
+  }
+
+private:
+  bool quiet, terminal;
+};
+} // namespace
+
+static MeasuredCosts measuredCosts(llvm::ArrayRef<runtime::StageCosts> stages) {
+  MeasuredCosts costs;
+  for (const runtime::StageCosts &stage : stages) {
+    costs.forward.push_back(stage.forward);
+    costs.backwardInput.push_back(stage.backwardInput);
+    costs.backwardWeight.push_back(stage.backwardWeight);
+    costs.step.push_back(stage.optimizerStep);
+  }
+  return costs;
+}
+
+/// Median of the steps that come after those in which costs were measured.
+static double medianStep(const runtime::JobResult &result, uint64_t skip) {
+  std::vector<double> steps = result.stepSeconds;
+  if (steps.size() > skip)
+    steps.erase(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(skip));
+  auto middle = steps.begin() + static_cast<ptrdiff_t>(steps.size() / 2);
+  std::nth_element(steps.begin(), middle, steps.end());
+  return *middle;
+}
+
+static std::string seconds(double value) {
+  return formatTime(static_cast<Ticks>(value * 1e12), TimeUnit::Seconds);
+}
+
+static void printSummary(llvm::raw_ostream &out, const Plan &plan,
+                         const runtime::JobResult &result,
+                         const std::optional<PlanTiming> &predicted,
+                         uint64_t warmSteps) {
+  if (!result.losses.empty())
+    out << llvm::format("loss: %.4f at the first step, %.4f at the last\n",
+                        result.losses.front(), result.losses.back());
+  if (predicted)
+    out << "step time: predicted "
+        << formatTime(predicted->makespan, TimeUnit::Seconds)
+        << " (from costs measured in the first steps), measured "
+        << seconds(medianStep(result, warmSteps)) << " (median)\n";
+  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
+    out << "rank " << rank << ": arena planned " << plan.ranks[rank].arenaBytes
+        << " bytes, allocated " << result.arenaBytes[rank] << " bytes\n";
+}
+
+/// Writes STEM.KIND.svg and STEM.KIND.trace.
+static Status writeTimeline(const std::string &stem, const Timeline &timeline,
+                            Ticks scale) {
+  Status status = writeOutput(stem + ".svg", [&](llvm::raw_ostream &out) {
+    emitSvg(timeline, out, {.scale = scale});
+  });
+  if (!status.ok())
+    return status;
+  return writeOutput(stem + ".trace", [&](llvm::raw_ostream &out) {
+    emitChromeTrace(timeline, out);
+  });
+}
+
+/// Writes the predicted and the measured timeline at one scale.
+static Status writeTimelines(const Arguments &arguments, const Plan &plan,
+                             const runtime::JobResult &result,
+                             const std::optional<PlanTiming> &predicted) {
+  if (arguments.timeline.empty() || result.timelines.empty())
+    return Status();
+  Timeline measured = result.timelines.back();
+  measured.title = plan.model + ", " + plan.schedule + ", measured";
+  Ticks scale = makespanOf(measured);
+  if (predicted) {
+    Timeline expected = timelineOf(plan, *predicted);
+    expected.title = plan.model + ", " + plan.schedule + ", predicted";
+    expected.unit = TimeUnit::Seconds;
+    scale = std::max(scale, makespanOf(expected));
+    Status status =
+        writeTimeline(arguments.timeline + ".predicted", expected, scale);
+    if (!status.ok())
+      return status;
+  }
+  return writeTimeline(arguments.timeline + ".measured", measured, scale);
+}
+
+/// Ends the process: after a failed run a thread may still be inside a module.
+[[noreturn]] static void endProcess(int code) {
+  llvm::outs().flush();
+  llvm::errs().flush();
+  std::_Exit(code);
+}
+
+static int execute(const Arguments &arguments, Plan &plan) {
+  if (!arguments.data.empty())
+    setRunValue(plan, "data", arguments.data);
+  runtime::JobOptions options;
+  options.backend = arguments.backend;
+  options.timeoutSeconds = arguments.timeoutSeconds;
+  options.recordSteps = arguments.timeline.empty() ? 0 : 1;
+  options.onStep = ProgressLine(arguments.quiet);
+  options.onStuck = [](const std::string &table) { llvm::errs() << table; };
+  Status status = chooseModule(arguments, plan, options.module);
+  if (status.ok())
+    status = chooseSteps(arguments, plan, options.steps);
+  if (!status.ok())
+    return fail(status);
+
+  runtime::WeightsFile weights(arguments.save);
+  runtime::JobResult result;
+  status = runtime::runJob(plan, options, result,
+                           arguments.save.empty() ? nullptr : &weights);
+  if (!status.ok())
+    endProcess(fail(status));
+
+  std::optional<PlanTiming> predicted;
+  uint64_t warmSteps = 2 + options.costSteps;
+  if (!result.firstCosts.empty())
+    predicted = predictTiming(plan, measuredCosts(result.firstCosts));
+  if (!arguments.quiet)
+    printSummary(llvm::outs(), plan, result, predicted, warmSteps);
+  status = writeTimelines(arguments, plan, result, predicted);
+  return status.ok() ? 0 : fail(status);
+}
+
+int commands::run(const Arguments &arguments) {
+  if (!runtime::findBackend(arguments.backend)) {
+    std::vector<std::string_view> names;
+    for (const runtime::BackendInfo &backend : runtime::backends())
+      names.push_back(backend.text);
+    return fail(Status::usage("--backend=" + escaped(arguments.backend) +
+                              " is not one of " + llvm::join(names, ", ")));
+  }
+  Input input;
+  Status status = readInput(arguments.input, input);
+  if (!status.ok())
+    return fail(status);
+  // Lives until the process ends: a stuck thread may still read the plan.
+  static Session session;
+  int code = loadCompiled(arguments, input, session);
+  printDiagnostics(arguments, session);
+  if (code != 0)
+    return code;
+  return execute(arguments, *session.compilation.plan);
+}
+
+} // namespace sluice
