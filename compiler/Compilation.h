@@ -1,5 +1,4 @@
-//===- compiler/Compilation.h - One walk from a spec to a plan
-//--------------===//
+//===- compiler/Compilation.h - One walk from a spec to a plan -----------===//
 //
 // Holds what the passes hand on. A pass (passes/Passes.def) says which of these
 // artifacts it needs and which it makes.

@@ -1,5 +1,4 @@
-//===- compiler/MemoryAdvice.h - What to do about a plan over its limit
-//-----===//
+//===- compiler/MemoryAdvice.h - What to do about a plan over its limit --===//
 #ifndef SLUICE_COMPILER_MEMORYADVICE_H
 #define SLUICE_COMPILER_MEMORYADVICE_H
 

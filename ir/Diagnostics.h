@@ -1,5 +1,4 @@
-//===- ir/Diagnostics.h - Faults of an input, with their place
-//--------------===//
+//===- ir/Diagnostics.h - Faults of an input, with their place -----------===//
 //
 // What a user did wrong is told as `file:line:col: error: sentence`, the source
 // line and a caret. A library collects; only a tool prints.

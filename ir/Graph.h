@@ -1,5 +1,4 @@
-//===- ir/Graph.h - Operations and the values between them, no order
-//--------===//
+//===- ir/Graph.h - Operations and the values between them, no order -----===//
 //
 // The dependence graph of one training step. Nodes are computations, values
 // are what they hand on; every dependence is a value (of 0 bytes where only

@@ -1,5 +1,4 @@
-//===- ir/Ops.h - The operations, from Ops.def
-//-----------------------------===//
+//===- ir/Ops.h - The operations, from Ops.def ---------------------------===//
 #ifndef SLUICE_IR_OPS_H
 #define SLUICE_IR_OPS_H
 

@@ -1,5 +1,4 @@
-//===- ir/Plan.h - What a rank's host enqueues, in order
-//--------------------===//
+//===- ir/Plan.h - What a rank's host enqueues, in order -----------------===//
 //
 // A plan is complete and static: for each rank one list of operations in the
 // order in which the host enqueues them, each on a named stream, on buffers at

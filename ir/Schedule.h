@@ -1,5 +1,4 @@
-//===- ir/Schedule.h - Which rank computes what, in which order
-//-------------===//
+//===- ir/Schedule.h - Which rank computes what, in which order ----------===//
 #ifndef SLUICE_IR_SCHEDULE_H
 #define SLUICE_IR_SCHEDULE_H
 

@@ -1,5 +1,4 @@
-//===- ir/Stage.h - A stage: a run of layers with its costs and bytes
-//-------===//
+//===- ir/Stage.h - A stage: a run of layers with its costs and bytes ----===//
 #ifndef SLUICE_IR_STAGE_H
 #define SLUICE_IR_STAGE_H
 

@@ -1,5 +1,4 @@
-//===- ir/Status.h - Failure that is not a fault of one source line
-//---------===//
+//===- ir/Status.h - Failure that is not a fault of one source line ------===//
 #ifndef SLUICE_IR_STATUS_H
 #define SLUICE_IR_STATUS_H
 

@@ -1,5 +1,4 @@
-//===- ir/Timeline.h - When each operation ran, predicted or measured
-//-------===//
+//===- ir/Timeline.h - When each operation ran, predicted or measured ----===//
 #ifndef SLUICE_IR_TIMELINE_H
 #define SLUICE_IR_TIMELINE_H
 

@@ -1,5 +1,4 @@
-//===- ir/Units.h - Times and sizes, exact, with their text
-//-----------------===//
+//===- ir/Units.h - Times and sizes, exact, with their text --------------===//
 //
 // Times are integers, so that sums do not depend on their order and two equal
 // times compare equal: a tick is 1e-6 of an abstract unit or 1e-12 s.

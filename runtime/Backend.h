@@ -1,5 +1,4 @@
-//===- runtime/Backend.h - What a rank's lists run on
-//----------------------===//
+//===- runtime/Backend.h - What a rank's lists run on --------------------===//
 //
 // The small interface between the executor and a device: an arena, streams,
 // events, channels. It fits threads in memory, CUDA with NCCL, and MPI alike.

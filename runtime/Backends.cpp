@@ -1,5 +1,4 @@
-//===- runtime/Backends.cpp - The table of backends
-//------------------------===//
+//===- runtime/Backends.cpp - The table of backends ----------------------===//
 #include "runtime/Backend.h"
 
 namespace sluice::runtime {

@@ -1,5 +1,4 @@
-//===- runtime/Executor.cpp
-//------------------------------------------------===//
+//===- runtime/Executor.cpp ----------------------------------------------===//
 #include "runtime/Executor.h"
 
 #include "runtime/ModuleCall.h"

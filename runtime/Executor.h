@@ -1,5 +1,4 @@
-//===- runtime/Executor.h - Walks the list of one rank
-//---------------------===//
+//===- runtime/Executor.h - Walks the list of one rank -------------------===//
 //
 // Loading does all that can be done once: it checks capacities, creates the
 // stages, turns every operation into a flat record with its pointers. A step

@@ -1,5 +1,4 @@
-//===- runtime/ExecutorLoader.cpp - From a plan to flat records
-//------------===//
+//===- runtime/ExecutorLoader.cpp - From a plan to flat records ----------===//
 #include "runtime/Executor.h"
 #include "runtime/ModuleCall.h"
 #include "runtime/Standing.h"

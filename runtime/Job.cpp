@@ -1,5 +1,4 @@
-//===- runtime/Job.cpp
-//-----------------------------------------------------===//
+//===- runtime/Job.cpp ---------------------------------------------------===//
 #include "runtime/Job.h"
 
 #include "runtime/JobState.h"
@@ -298,14 +297,22 @@ static Status describeFailure(const Plan &plan, const JobFailure &failed) {
       failed.failure.message);
 }
 
-/// Whom to name: where several ranks are stuck, the first that is inside a
-/// module, since the others may well wait for it.
+/// Whom to name of the ranks that have stood still about as long as `stuck`:
+/// the first that is inside a module, since the others may well wait for it,
+/// else the first that stands at an operation. So it does not depend on who
+/// came there a little earlier.
 static Id culprit(const Plan &plan, std::span<const Snapshot> ranks, Id stuck) {
-  for (Id rank = 0; rank < ranks.size(); ++rank)
-    if (ranks[rank].idleSeconds >= 0.5 * ranks[stuck].idleSeconds &&
-        standingOf(plan, rank, ranks[rank]).inModule)
+  Id first = kNone;
+  for (Id rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].idleSeconds < 0.5 * ranks[stuck].idleSeconds)
+      continue;
+    const Standing standing = standingOf(plan, rank, ranks[rank]);
+    if (standing.inModule)
       return rank;
-  return stuck;
+    if (standing.op != kNone && first == kNone)
+      first = rank;
+  }
+  return first == kNone ? stuck : first;
 }
 
 static Status describeStuck(const Plan &plan, std::span<const Snapshot> ranks,

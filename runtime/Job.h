@@ -1,5 +1,4 @@
-//===- runtime/Job.h - Runs a plan for some steps
-//--------------------------===//
+//===- runtime/Job.h - Runs a plan for some steps ------------------------===//
 #ifndef SLUICE_RUNTIME_JOB_H
 #define SLUICE_RUNTIME_JOB_H
 

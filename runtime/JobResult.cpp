@@ -1,5 +1,4 @@
-//===- runtime/JobResult.cpp - What a job leaves behind
-//--------------------===//
+//===- runtime/JobResult.cpp - What a job leaves behind ------------------===//
 #include "runtime/JobState.h"
 #include "runtime/ModuleCall.h"
 

@@ -1,5 +1,4 @@
-//===- runtime/JobState.h - What the threads of a job share
-//----------------===//
+//===- runtime/JobState.h - What the threads of a job share --------------===//
 //
 // Inner header of Job.cpp and JobResult.cpp.
 //

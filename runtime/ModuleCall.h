@@ -1,5 +1,4 @@
-//===- runtime/ModuleCall.h - Calling into a stage module
-//------------------===//
+//===- runtime/ModuleCall.h - Calling into a stage module ----------------===//
 //
 // The one place where what a module throws is caught.
 //

@@ -1,5 +1,4 @@
-//===- runtime/Modules.cpp
-//-------------------------------------------------===//
+//===- runtime/Modules.cpp -----------------------------------------------===//
 #include "runtime/Modules.h"
 
 #include "ir/Diagnostics.h"

@@ -1,5 +1,4 @@
-//===- runtime/Modules.h - Stage modules by name or from a file
-//------------===//
+//===- runtime/Modules.h - Stage modules by name or from a file ----------===//
 #ifndef SLUICE_RUNTIME_MODULES_H
 #define SLUICE_RUNTIME_MODULES_H
 

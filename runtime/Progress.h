@@ -1,5 +1,4 @@
-//===- runtime/Progress.h - How far a rank is
-//------------------------------===//
+//===- runtime/Progress.h - How far a rank is ----------------------------===//
 #ifndef SLUICE_RUNTIME_PROGRESS_H
 #define SLUICE_RUNTIME_PROGRESS_H
 

@@ -1,5 +1,4 @@
-//===- runtime/Standing.cpp
-//------------------------------------------------===//
+//===- runtime/Standing.cpp ----------------------------------------------===//
 #include "runtime/Standing.h"
 
 #include "ir/Diagnostics.h"

@@ -1,5 +1,4 @@
-//===- runtime/Standing.h - Who waits for what
-//-----------------------------===//
+//===- runtime/Standing.h - Who waits for what ---------------------------===//
 #ifndef SLUICE_RUNTIME_STANDING_H
 #define SLUICE_RUNTIME_STANDING_H
 

@@ -1,5 +1,4 @@
-//===- runtime/Watchdog.cpp
-//------------------------------------------------===//
+//===- runtime/Watchdog.cpp ----------------------------------------------===//
 #include "runtime/Watchdog.h"
 
 #include <algorithm>

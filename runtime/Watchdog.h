@@ -1,5 +1,4 @@
-//===- runtime/Watchdog.h - Notices a rank that no longer moves
-//------------===//
+//===- runtime/Watchdog.h - Notices a rank that no longer moves ----------===//
 #ifndef SLUICE_RUNTIME_WATCHDOG_H
 #define SLUICE_RUNTIME_WATCHDOG_H
 

@@ -1,5 +1,4 @@
-//===- runtime/Weights.cpp
-//-------------------------------------------------===//
+//===- runtime/Weights.cpp -----------------------------------------------===//
 #include "runtime/Weights.h"
 
 #include <cstring>

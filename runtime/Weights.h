@@ -1,5 +1,4 @@
-//===- runtime/Weights.h - Trained weights, in canonical order
-//-------------===//
+//===- runtime/Weights.h - Trained weights, in canonical order -----------===//
 #ifndef SLUICE_RUNTIME_WEIGHTS_H
 #define SLUICE_RUNTIME_WEIGHTS_H
 

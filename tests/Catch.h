@@ -1,4 +1,4 @@
-//===- tests/Catch.h - Catch2, whichever major version is installed ---------===//
+//===- tests/Catch.h - Catch2, whichever major version is installed -------===//
 #ifndef SLUICE_TESTS_CATCH_H
 #define SLUICE_TESTS_CATCH_H
 

@@ -1,4 +1,4 @@
-//===- tests/CatchMain.cpp - The main of every test executable ---------------===//
+//===- tests/CatchMain.cpp - The main of every test executable ------------===//
 #if __has_include(<catch2/catch_session.hpp>)
 #include <catch2/catch_session.hpp>
 int main(int argc, char **argv) { return Catch::Session().run(argc, argv); }

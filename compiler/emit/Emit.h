@@ -1,5 +1,4 @@
-//===- compiler/emit/Emit.h - Everything that Sluice writes but plans
-//-------===//
+//===- compiler/emit/Emit.h - Everything that Sluice writes but plans ----===//
 //
 // Each function writes one format to a stream; none fails, none depends on
 // anything but its arguments.

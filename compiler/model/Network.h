@@ -1,5 +1,4 @@
-//===- compiler/model/Network.h - What a message between two ranks costs
-//----===//
+//===- compiler/model/Network.h - What a message between two ranks costs -===//
 #ifndef SLUICE_COMPILER_MODEL_NETWORK_H
 #define SLUICE_COMPILER_MODEL_NETWORK_H
 

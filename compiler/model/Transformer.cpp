@@ -1,5 +1,4 @@
-//===- Transformer.cpp - Parameters, costs and bytes of a transformer
-//-------===//
+//===- Transformer.cpp - Parameters, costs and bytes of a transformer ----===//
 //
 // h hidden, f ffn, d = h/heads, k = kv_heads*d, V vocab, s sequence,
 // T = s * microbatch_size tokens, e bytes of a number.

@@ -1,5 +1,4 @@
-//===- compiler/model/Transformer.h - Layers of a decoder-only transformer
-//--===//
+//===- compiler/model/Transformer.h - Layers of a decoder-only transformer -===//
 #ifndef SLUICE_COMPILER_MODEL_TRANSFORMER_H
 #define SLUICE_COMPILER_MODEL_TRANSFORMER_H
 

@@ -1,5 +1,4 @@
-//===- compiler/partition/Partition.h - Layers to stages
-//--------------------===//
+//===- compiler/partition/Partition.h - Layers to stages -----------------===//
 #ifndef SLUICE_COMPILER_PARTITION_PARTITION_H
 #define SLUICE_COMPILER_PARTITION_PARTITION_H
 

@@ -1,5 +1,4 @@
-//===- AssignBuffers.cpp - Buffers share the arena
-//--------------------------===//
+//===- AssignBuffers.cpp - Buffers share the arena -----------------------===//
 //
 // Needs a plan. Promises the same operations in the same order on an arena in
 // which a buffer takes over the bytes of one of the same size that has ended;

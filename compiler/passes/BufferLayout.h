@@ -1,5 +1,4 @@
-//===- compiler/passes/BufferLayout.h - Offsets of buffers in the arena
-//-----===//
+//===- compiler/passes/BufferLayout.h - Offsets of buffers in the arena --===//
 #ifndef SLUICE_COMPILER_PASSES_BUFFERLAYOUT_H
 #define SLUICE_COMPILER_PASSES_BUFFERLAYOUT_H
 

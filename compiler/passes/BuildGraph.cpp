@@ -1,5 +1,4 @@
-//===- BuildGraph.cpp - Operations of one step and their values
-//-------------===//
+//===- BuildGraph.cpp - Operations of one step and their values ----------===//
 //
 // Needs stages and the data between them. Promises for every microbatch and
 // stage one F and, where the stage has a backward, one B or one I and one W;

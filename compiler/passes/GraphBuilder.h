@@ -1,5 +1,4 @@
-//===- compiler/passes/GraphBuilder.h - Stages to graph
-//---------------------===//
+//===- compiler/passes/GraphBuilder.h - Stages to graph ------------------===//
 #ifndef SLUICE_COMPILER_PASSES_GRAPHBUILDER_H
 #define SLUICE_COMPILER_PASSES_GRAPHBUILDER_H
 

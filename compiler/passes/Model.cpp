@@ -1,4 +1,4 @@
-//===- Model.cpp - The passes `build-model` and `partition` -----------------===//
+//===- Model.cpp - The passes `build-model` and `partition` ---------------===//
 //
 // build-model: needs a spec, gives its layers. partition: cuts them into
 // stages. Both fail on what keys of the spec mean together, with their places.

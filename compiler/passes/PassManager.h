@@ -1,5 +1,4 @@
-//===- compiler/passes/PassManager.h - Runs passes in a legal order
-//---------===//
+//===- compiler/passes/PassManager.h - Runs passes in a legal order ------===//
 #ifndef SLUICE_COMPILER_PASSES_PASSMANAGER_H
 #define SLUICE_COMPILER_PASSES_PASSMANAGER_H
 

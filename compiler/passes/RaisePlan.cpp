@@ -1,5 +1,4 @@
-//===- RaisePlan.cpp - Graph, schedule and timing of a plan that was read
-//----===//
+//===- RaisePlan.cpp - Graph, schedule and timing of a plan that was read -===//
 #include "compiler/Compilation.h"
 #include "compiler/passes/GraphBuilder.h"
 

@@ -1,5 +1,4 @@
-//===- Schedule.cpp - The passes `warmup`, `schedule`, `verify-schedule`
-//-----===//
+//===- Schedule.cpp - The passes `warmup`, `schedule`, `verify-schedule` -===//
 //
 // warmup: needs a spec and a graph, sets the counts that the schedule's rule is
 // given: its own, or the spec's list. schedule: makes the order of each rank

@@ -1,5 +1,4 @@
-//===- Verify.cpp - The pass `verify-plan`
-//----------------------------------===//
+//===- Verify.cpp - The pass `verify-plan` -------------------------------===//
 //
 // Needs a plan. Fails if ir/verify objects: over the memory limit with what
 // would fit, anything else with its story.

@@ -1,5 +1,4 @@
-//===- compiler/schedules/ListScheduler.h - From programs to an order
-//-------===//
+//===- compiler/schedules/ListScheduler.h - From programs to an order ----===//
 #ifndef SLUICE_COMPILER_SCHEDULES_LISTSCHEDULER_H
 #define SLUICE_COMPILER_SCHEDULES_LISTSCHEDULER_H
 

@@ -1,5 +1,4 @@
-//===- Naive.cpp - One microbatch at a time
-//---------------------------------===//
+//===- Naive.cpp - One microbatch at a time ------------------------------===//
 //
 // Each rank runs a forward and its backward before it begins the next
 // microbatch, so at any time one rank computes: makespan p·m·(F+B) with equal

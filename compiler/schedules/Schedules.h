@@ -1,5 +1,4 @@
-//===- compiler/schedules/Schedules.h - What a schedule is
-//------------------===//
+//===- compiler/schedules/Schedules.h - What a schedule is ---------------===//
 //
 // A schedule is data: a placement, warmup counts and a rule of order. The rule
 // is a program for each rank: phases of steps, each step "the next forward",

@@ -1,5 +1,4 @@
-//===- compiler/simulate/LowerBound.h - What no order can beat
-//--------------===//
+//===- compiler/simulate/LowerBound.h - What no order can beat -----------===//
 #ifndef SLUICE_COMPILER_SIMULATE_LOWERBOUND_H
 #define SLUICE_COMPILER_SIMULATE_LOWERBOUND_H
 

@@ -1,5 +1,4 @@
-//===- compiler/simulate/Measure.h - A plan under measured costs
-//------------===//
+//===- compiler/simulate/Measure.h - A plan under measured costs ---------===//
 #ifndef SLUICE_COMPILER_SIMULATE_MEASURE_H
 #define SLUICE_COMPILER_SIMULATE_MEASURE_H
 

@@ -1,5 +1,4 @@
-//===- compiler/simulate/Report.h - What a schedule costs, and why
-//----------===//
+//===- compiler/simulate/Report.h - What a schedule costs, and why -------===//
 //
 // Everything that `sluice report` tells (design, section 6), as plain data;
 // emit/ writes it as text and as JSON.

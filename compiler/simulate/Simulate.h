@@ -1,5 +1,4 @@
-//===- compiler/simulate/Simulate.h - When everything happens
-//---------------===//
+//===- compiler/simulate/Simulate.h - When everything happens ------------===//
 #ifndef SLUICE_COMPILER_SIMULATE_SIMULATE_H
 #define SLUICE_COMPILER_SIMULATE_SIMULATE_H
 

@@ -1,5 +1,4 @@
-//===- compiler/spec/Keys.h - How the keys of a spec are read
-//---------------===//
+//===- compiler/spec/Keys.h - How the keys of a spec are read ------------===//
 //
 // A section of the spec is a struct and a table of its keys (Sections.cpp).
 // Everything that holds for all keys alike stands here: unknown and duplicate

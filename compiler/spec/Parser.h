@@ -1,5 +1,4 @@
-//===- compiler/spec/Parser.h - YAML to Spec
-//--------------------------------===//
+//===- compiler/spec/Parser.h - YAML to Spec -----------------------------===//
 #ifndef SLUICE_COMPILER_SPEC_PARSER_H
 #define SLUICE_COMPILER_SPEC_PARSER_H
 

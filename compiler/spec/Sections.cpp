@@ -1,5 +1,4 @@
-//===- Sections.cpp - The tables of keys, one per section
-//-------------------===//
+//===- Sections.cpp - The tables of keys, one per section ----------------===//
 //
 // The schema of a spec (design, 7). A key that is to exist but does not yet has
 // a row without a reader, or with the `only` value that is supported. To add a

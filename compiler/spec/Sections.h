@@ -1,5 +1,4 @@
-//===- compiler/spec/Sections.h - The schema of a spec
-//----------------------===//
+//===- compiler/spec/Sections.h - The schema of a spec -------------------===//
 #ifndef SLUICE_COMPILER_SPEC_SECTIONS_H
 #define SLUICE_COMPILER_SPEC_SECTIONS_H
 

@@ -1,5 +1,4 @@
-//===- compiler/spec/Yaml.h - YAML text to a tree with places
-//---------------===//
+//===- compiler/spec/Yaml.h - YAML text to a tree with places ------------===//
 //
 // The only use of yaml-cpp. The tree is plain data: aliases are resolved within
 // a budget, duplicate keys are kept for the reader to report, and every value

@@ -1,5 +1,4 @@
-//===- ir/verify/Cycle.h - Shortest cycle of a graph
-//------------------------===//
+//===- ir/verify/Cycle.h - Shortest cycle of a graph ----------------------===//
 #ifndef SLUICE_IR_VERIFY_CYCLE_H
 #define SLUICE_IR_VERIFY_CYCLE_H
 

@@ -1,5 +1,4 @@
-//===- ir/verify/Flow.h - Values and bytes of one rank
-//----------------------===//
+//===- ir/verify/Flow.h - Values and bytes of one rank --------------------===//
 //
 // Walks a rank's list once, in list order. Happens-before within the rank is
 // kept as vector clocks: of each operation, how many operations of each stream

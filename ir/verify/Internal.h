@@ -1,5 +1,4 @@
-//===- ir/verify/Internal.h - What the proofs of a plan share
-//---------------===//
+//===- ir/verify/Internal.h - What the proofs of a plan share -------------===//
 //
 // Operations are numbered through all ranks, list after list. A unit is what
 // starts and ends as one: a group, or an operation outside of groups.

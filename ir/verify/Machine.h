@@ -1,5 +1,4 @@
-//===- ir/verify/Machine.h - Runs the constraints of a plan
-//-----------------===//
+//===- ir/verify/Machine.h - Runs the constraints of a plan ---------------===//
 //
 // What waits for what (design, 4) makes a system in which doing one thing
 // never forbids another, so any order of doing what can be done ends in the

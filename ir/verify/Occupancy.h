@@ -1,5 +1,4 @@
-//===- ir/verify/Occupancy.h - Which buffer holds which bytes
-//---------------===//
+//===- ir/verify/Occupancy.h - Which buffer holds which bytes -------------===//
 #ifndef SLUICE_IR_VERIFY_OCCUPANCY_H
 #define SLUICE_IR_VERIFY_OCCUPANCY_H
 

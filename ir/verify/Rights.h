@@ -1,5 +1,4 @@
-//===- ir/verify/Rights.h - How operations may use buffers
-//------------------===//
+//===- ir/verify/Rights.h - How operations may use buffers ----------------===//
 //
 // The verifier's own table of what a plan's operands may be (ir/Plan.h).
 //

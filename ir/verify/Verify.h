@@ -1,5 +1,4 @@
-//===- ir/verify/Verify.h - Proves a schedule or a plan right
-//---------------===//
+//===- ir/verify/Verify.h - Proves a schedule or a plan right -------------===//
 //
 // Shares no code with what builds schedules and plans, and links without LLVM.
 // What "right" means: design, sections 4 and 5. Linear in operations, waits and

@@ -1,5 +1,4 @@
-//===- runtime/host/HostBackend.cpp
-//----------------------------------------===//
+//===- runtime/host/HostBackend.cpp --------------------------------------===//
 #include "runtime/host/HostBackend.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-//===- runtime/host/HostBackend.h - Threads and shared memory
-//--------------===//
+//===- runtime/host/HostBackend.h - Threads and shared memory ------------===//
 //
 // Each rank is one thread. Its streams are queues in fixed arrays; the executor
 // fills them as it would fill a GPU's, and `synchronize` works them off in the

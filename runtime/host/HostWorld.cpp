@@ -1,5 +1,4 @@
-//===- runtime/host/HostWorld.cpp - What the ranks of a process share
-//------===//
+//===- runtime/host/HostWorld.cpp - What the ranks of a process share ----===//
 #include "runtime/host/HostBackend.h"
 
 #include <thread>

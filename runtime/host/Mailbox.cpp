@@ -1,5 +1,4 @@
-//===- runtime/host/Mailbox.cpp
-//--------------------------------------------===//
+//===- runtime/host/Mailbox.cpp ------------------------------------------===//
 #include "runtime/host/Mailbox.h"
 
 #include <chrono>

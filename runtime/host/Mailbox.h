@@ -1,5 +1,4 @@
-//===- runtime/host/Mailbox.h - A rendezvous between two threads
-//-----------===//
+//===- runtime/host/Mailbox.h - A rendezvous between two threads ---------===//
 #ifndef SLUICE_RUNTIME_HOST_MAILBOX_H
 #define SLUICE_RUNTIME_HOST_MAILBOX_H
 

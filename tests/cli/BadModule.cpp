@@ -1,4 +1,4 @@
-//===- tests/cli/BadModule.cpp - A stage module that fails ------------------===//
+//===- tests/cli/BadModule.cpp - A stage module that fails ----------------===//
 //
 // Needs no memory and computes nothing; its stage 2 misbehaves at microbatch 2
 // in the way that the macro SLUICE_BAD names.

@@ -1,5 +1,4 @@
-//===- tests/compiler/ChainForTests.h - Pipelines made by hand
-//--------------===//
+//===- tests/compiler/ChainForTests.h - Pipelines made by hand -----------===//
 //
 // Chains of stages with their textbook orders, and a plain lowering, written
 // without the compiler's schedules and passes, so that they can judge what

@@ -1,5 +1,4 @@
-//===- tests/compiler/GptBytes.cpp - The model's bytes are the module's
-//-----===//
+//===- tests/compiler/GptBytes.cpp - The model's bytes are the module's --===//
 //
 // The compiler and the module `gpt` know nothing of each other; here their
 // byte counts are compared.

@@ -1,5 +1,4 @@
-//===- tests/compiler/LoweringTest.cpp - From a graph to a proven plan
-//-------===//
+//===- tests/compiler/LoweringTest.cpp - From a graph to a proven plan ---===//
 //
 // Properties of the walk over many sizes, and graphs that are no chain.
 //

@@ -1,5 +1,4 @@
-//===- tests/compiler/ReportForTests.h - From a chain to its report
-//---------===//
+//===- tests/compiler/ReportForTests.h - From a chain to its report ------===//
 #ifndef SLUICE_TESTS_COMPILER_REPORTFORTESTS_H
 #define SLUICE_TESTS_COMPILER_REPORTFORTESTS_H
 

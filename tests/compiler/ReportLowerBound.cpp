@@ -72,6 +72,28 @@ TEST_CASE("lower bound: memory for one microbatch leaves only naive") {
   CHECK(boundOf(job, Objective::Makespan, 0) == 72 * kUnit);
 }
 
+TEST_CASE("lower bound: little memory leaves idle time at both ends") {
+  // Two of four microbatches fit. Rank 0 waits 7 from its first forward to its
+  // first backward, of which two forwards fill 2. After its last forward it
+  // waits 6, of which the other microbatch in memory fills 2. 4 x 3 + 5 + 4.
+  Chain chain = evenThirds();
+  chain.microbatches = 4;
+  Job job(chain, oneFOneB(chain));
+  CHECK(boundOf(job, Objective::Span, 2) == 21 * kUnit);
+}
+
+TEST_CASE("lower bound: after the slowest rank come the weights of the first") {
+  // Rank 1 starts at 1, computes 2 x 8 without a pause, then rank 0 does the
+  // last input and weight gradients.
+  Chain chain = evenChain(2, 2, 1, 2, 0.5);
+  chain.split = true;
+  chain.stages[1].forward = chain.stages[1].backwardInput = 4 * kUnit;
+  chain.stages[1].backwardWeight = 0;
+  Job job(chain, oneFOneB(chain));
+  CHECK(boundOf(job, Objective::Makespan) == 19 * kUnit);
+  CHECK(job.timing.makespan == 19 * kUnit);
+}
+
 TEST_CASE("lower bound: other graphs have their longest path and their work") {
   // Two forwards on rank 0 feed one on rank 1, which no chain has.
   Graph graph;

@@ -1,5 +1,4 @@
-//===- SpecFuzz.cpp - Random damage to specs
-//--------------------------------===//
+//===- SpecFuzz.cpp - Random damage to specs -----------------------------===//
 #include "compiler/model/Layer.h"
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"

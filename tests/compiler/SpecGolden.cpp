@@ -1,5 +1,4 @@
-//===- SpecGolden.cpp - Whole messages of specs that are at fault
-//-----------===//
+//===- SpecGolden.cpp - Whole messages of specs that are at fault --------===//
 //
 // tests/golden/spec/*.txt: input and expected messages in one file.
 //   === set KEY=VALUE      an override; any number

@@ -1,5 +1,4 @@
-//===- tests/ir/Explorer.h - Every interleaving of a small plan
-//-------------===//
+//===- tests/ir/Explorer.h - Every interleaving of a small plan -----------===//
 //
 // Runs a plan in every order that its streams, queue of messages, events,
 // groups and rendezvous allow, with bytes that say what they hold. An operation

@@ -1,5 +1,4 @@
-//===- tests/runtime/AllocationTest.cpp - Steps allocate nothing
-//-----------===//
+//===- tests/runtime/AllocationTest.cpp - Steps allocate nothing ---------===//
 //
 // Counts every allocation of the process while a job is between the end of its
 // first step and the end of its last.

@@ -1,5 +1,4 @@
-//===- tests/runtime/GptConfig.cpp - What the gpt module takes and needs
-//----===//
+//===- tests/runtime/GptConfig.cpp - What the gpt module takes and needs -===//
 #include "runtime/modules/gpt/Module.h"
 #include "tests/Catch.h"
 #include "tests/runtime/GptDriver.h"

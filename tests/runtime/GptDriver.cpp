@@ -1,5 +1,4 @@
-//===- tests/runtime/GptDriver.cpp - Drives the gpt module by hand
-//----------===//
+//===- tests/runtime/GptDriver.cpp - Drives the gpt module by hand -------===//
 #include "tests/runtime/GptDriver.h"
 
 #include <atomic>

@@ -1,5 +1,4 @@
-//===- tests/runtime/GptDriver.h - Drives the gpt module by hand
-//------------===//
+//===- tests/runtime/GptDriver.h - Drives the gpt module by hand ---------===//
 //
 // What the runtime does, in the smallest form: stages with their memory, calls
 // in a given order through the C interface.

@@ -1,5 +1,4 @@
-//===- tests/runtime/GptGradients.cpp - The model and its derivatives
-//-------===//
+//===- tests/runtime/GptGradients.cpp - The model and its derivatives ----===//
 //
 // The loss against a plain program for the same formulas; every gradient
 // against finite differences of the loss. In double precision, which is the

@@ -1,5 +1,4 @@
-//===- tests/runtime/GptKernels.cpp - The parts that the model is made of
-//---===//
+//===- tests/runtime/GptKernels.cpp - The parts that the model is made of -===//
 #include "runtime/modules/gpt/Kernels.h"
 #include "runtime/modules/gpt/MatrixProduct.h"
 #include "runtime/modules/gpt/Random.h"

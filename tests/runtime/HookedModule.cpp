@@ -1,5 +1,4 @@
-//===- tests/runtime/HookedModule.cpp
-//--------------------------------------===//
+//===- tests/runtime/HookedModule.cpp ------------------------------------===//
 #include "tests/runtime/HookedModule.h"
 
 #include "runtime/modules/synthetic/Synthetic.h"

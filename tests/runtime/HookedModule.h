@@ -1,5 +1,4 @@
-//===- tests/runtime/HookedModule.h - A synthetic module with a hook
-//-------===//
+//===- tests/runtime/HookedModule.h - A synthetic module with a hook -----===//
 #ifndef SLUICE_TESTS_RUNTIME_HOOKEDMODULE_H
 #define SLUICE_TESTS_RUNTIME_HOOKEDMODULE_H
 

@@ -1,5 +1,4 @@
-//===- tests/runtime/JobTest.cpp - Plans that run to their end
-//-------------===//
+//===- tests/runtime/JobTest.cpp - Plans that run to their end -----------===//
 #include "runtime/Job.h"
 
 #include "runtime/modules/synthetic/Synthetic.h"

@@ -1,5 +1,4 @@
-//===- tests/runtime/ModulesTest.cpp - Finding stage modules
-//---------------===//
+//===- tests/runtime/ModulesTest.cpp - Finding stage modules -------------===//
 #include "runtime/Modules.h"
 
 #include "runtime/Job.h"

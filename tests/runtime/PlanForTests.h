@@ -1,5 +1,4 @@
-//===- tests/runtime/PlanForTests.h - Small plans without the compiler
-//-----===//
+//===- tests/runtime/PlanForTests.h - Small plans without the compiler ---===//
 #ifndef SLUICE_TESTS_RUNTIME_PLANFORTESTS_H
 #define SLUICE_TESTS_RUNTIME_PLANFORTESTS_H
 

@@ -1,5 +1,4 @@
-//===- tests/runtime/SyntheticTest.cpp - The module that checks bytes
-//------===//
+//===- tests/runtime/SyntheticTest.cpp - The module that checks bytes ----===//
 #include "runtime/modules/synthetic/Synthetic.h"
 
 #include "tests/Catch.h"

@@ -1,5 +1,4 @@
-//===- tests/runtime/WeightsTest.cpp - Weights in canonical order
-//----------===//
+//===- tests/runtime/WeightsTest.cpp - Weights in canonical order --------===//
 #include "runtime/Weights.h"
 
 #include "runtime/Job.h"

@@ -1,5 +1,4 @@
-//===- tools/bench/CompileBench.cpp - Speed of a whole compile
-//--------------===//
+//===- tools/bench/CompileBench.cpp - Speed of a whole compile -----------===//
 //
 // From the text of a spec to a plan file on a memory file system, all gates on.
 //

@@ -1,5 +1,4 @@
-//===- tools/bench/ExecutorBench.cpp - What an operation costs the host
-//-----===//
+//===- tools/bench/ExecutorBench.cpp - What an operation costs the host --===//
 //
 // Empty operations and messages of 0 bytes: two ranks, a thread each, 1f1b. The
 // time of an operation is the wall time of a step over the operations of a

@@ -1,5 +1,4 @@
-//===- tools/sluice/Check.cpp - `sluice check`
-//------------------------------===//
+//===- tools/sluice/Check.cpp - `sluice check` ---------------------------===//
 #include "ir/PlanFile.h"
 #include "ir/text/Text.h"
 #include "ir/verify/Verify.h"

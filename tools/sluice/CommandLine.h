@@ -1,5 +1,4 @@
-//===- tools/sluice/CommandLine.h - Flags of every command
-//------------------===//
+//===- tools/sluice/CommandLine.h - Flags of every command ---------------===//
 #ifndef SLUICE_TOOLS_SLUICE_COMMANDLINE_H
 #define SLUICE_TOOLS_SLUICE_COMMANDLINE_H
 

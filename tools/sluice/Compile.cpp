@@ -1,5 +1,4 @@
-//===- tools/sluice/Compile.cpp - `sluice compile`
-//--------------------------===//
+//===- tools/sluice/Compile.cpp - `sluice compile` -----------------------===//
 #include "ir/PlanFile.h"
 #include "tools/sluice/Driver.h"
 #include "tools/sluice/Emit.h"

@@ -1,5 +1,4 @@
-//===- tools/sluice/Driver.h - From an input to what a command needs
-//--------===//
+//===- tools/sluice/Driver.h - From an input to what a command needs -----===//
 #ifndef SLUICE_TOOLS_SLUICE_DRIVER_H
 #define SLUICE_TOOLS_SLUICE_DRIVER_H
 

@@ -1,5 +1,4 @@
-//===- tools/sluice/Emit.h - What `compile --emit` can write
-//----------------===//
+//===- tools/sluice/Emit.h - What `compile --emit` can write -------------===//
 #ifndef SLUICE_TOOLS_SLUICE_EMIT_H
 #define SLUICE_TOOLS_SLUICE_EMIT_H
 

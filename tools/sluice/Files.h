@@ -1,5 +1,4 @@
-//===- tools/sluice/Files.h - Inputs told by their content, safe outputs
-//----===//
+//===- tools/sluice/Files.h - Inputs told by their content, safe outputs -===//
 #ifndef SLUICE_TOOLS_SLUICE_FILES_H
 #define SLUICE_TOOLS_SLUICE_FILES_H
 

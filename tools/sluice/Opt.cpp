@@ -1,5 +1,4 @@
-//===- tools/sluice/Opt.cpp - `sluice opt`
-//----------------------------------===//
+//===- tools/sluice/Opt.cpp - `sluice opt` -------------------------------===//
 #include "ir/text/Text.h"
 #include "tools/sluice/Driver.h"
 

@@ -1,5 +1,4 @@
-//===- tools/sluice/Report.cpp - `sluice report`
-//----------------------------===//
+//===- tools/sluice/Report.cpp - `sluice report` -------------------------===//
 #include "compiler/emit/Emit.h"
 #include "tools/sluice/Driver.h"
 #include "tools/sluice/Reports.h"

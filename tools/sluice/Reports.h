@@ -1,5 +1,4 @@
-//===- tools/sluice/Reports.h - The report of a compilation
-//-----------------===//
+//===- tools/sluice/Reports.h - The report of a compilation --------------===//
 #ifndef SLUICE_TOOLS_SLUICE_REPORTS_H
 #define SLUICE_TOOLS_SLUICE_REPORTS_H
 

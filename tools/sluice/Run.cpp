@@ -1,5 +1,4 @@
-//===- tools/sluice/Run.cpp - `sluice run`
-//----------------------------------===//
+//===- tools/sluice/Run.cpp - `sluice run` -------------------------------===//
 #include "compiler/emit/Emit.h"
 #include "compiler/simulate/Measure.h"
 #include "runtime/Backend.h"

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Attention.cpp - Causal multi-head attention
-//------===//
+//===- runtime/modules/gpt/Attention.cpp - Causal multi-head attention ---===//
 #include "runtime/modules/gpt/Attention.h"
 
 #include "runtime/modules/gpt/Kernels.h"

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Attention.h - Causal multi-head attention
-//--------===//
+//===- runtime/modules/gpt/Attention.h - Causal multi-head attention -----===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_ATTENTION_H
 #define SLUICE_RUNTIME_MODULES_GPT_ATTENTION_H
 

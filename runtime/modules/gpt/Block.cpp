@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Block.cpp - One transformer block
-//----------------===//
+//===- runtime/modules/gpt/Block.cpp - One transformer block -------------===//
 #include "runtime/modules/gpt/Block.h"
 
 #include "runtime/modules/gpt/Attention.h"

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Block.h - One transformer block
-//------------------===//
+//===- runtime/modules/gpt/Block.h - One transformer block ---------------===//
 //
 //   n = norm1(x)   a = attention(n)   y = x + a·P   z = norm2(y)
 //   output = y + gelu(z·U)·D

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Config.cpp - What one stage of a GPT is
-//----------===//
+//===- runtime/modules/gpt/Config.cpp - What one stage of a GPT is -------===//
 #include "runtime/modules/gpt/Config.h"
 
 #include "ir/Diagnostics.h"

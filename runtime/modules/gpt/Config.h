@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Config.h - What one stage of a GPT is
-//------------===//
+//===- runtime/modules/gpt/Config.h - What one stage of a GPT is ---------===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_CONFIG_H
 #define SLUICE_RUNTIME_MODULES_GPT_CONFIG_H
 

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Ends.cpp - Embedding and output head
-//-------------===//
+//===- runtime/modules/gpt/Ends.cpp - Embedding and output head ----------===//
 #include "runtime/modules/gpt/Ends.h"
 
 #include "runtime/modules/gpt/Kernels.h"

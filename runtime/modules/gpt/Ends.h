@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Ends.h - Embedding and output head
-//---------------===//
+//===- runtime/modules/gpt/Ends.h - Embedding and output head ------------===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_ENDS_H
 #define SLUICE_RUNTIME_MODULES_GPT_ENDS_H
 

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Kernels.cpp - Row-wise and element-wise work
-//-----===//
+//===- runtime/modules/gpt/Kernels.cpp - Row-wise and element-wise work --===//
 #include "runtime/modules/gpt/Kernels.h"
 
 #include <algorithm>

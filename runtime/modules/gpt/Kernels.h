@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Kernels.h - Row-wise and element-wise work
-//-------===//
+//===- runtime/modules/gpt/Kernels.h - Row-wise and element-wise work ----===//
 //
 // All for float and double. Sums run in a fixed order that does not depend on
 // addresses, so that results are the same bit for bit wherever buffers lie.

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/MatrixProduct.cpp - Products by the library
-//------===//
+//===- runtime/modules/gpt/MatrixProduct.cpp - Products by the library ---===//
 #include "runtime/modules/gpt/MatrixProduct.h"
 
 #include <cblas.h>

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/MatrixProduct.h - Products by the library
-//--------===//
+//===- runtime/modules/gpt/MatrixProduct.h - Products by the library -----===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_MATRIXPRODUCT_H
 #define SLUICE_RUNTIME_MODULES_GPT_MATRIXPRODUCT_H
 

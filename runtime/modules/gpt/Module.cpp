@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Module.cpp - The stage module `gpt`
-//--------------===//
+//===- runtime/modules/gpt/Module.cpp - The stage module `gpt` -----------===//
 //
 // The C interface over StageState: casts, statuses to codes, exceptions to
 // messages.

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Module.h - The stage module `gpt`
-//----------------===//
+//===- runtime/modules/gpt/Module.h - The stage module `gpt` -------------===//
 //
 // A decoder-only transformer over bytes, in fp32 on the CPU: token and learned
 // position embedding; blocks of layer norm, causal attention, layer norm and an

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Parameters.cpp - The tensors of the parameters
-//---===//
+//===- runtime/modules/gpt/Parameters.cpp - The tensors of the parameters -===//
 #include "runtime/modules/gpt/Parameters.h"
 
 #include "runtime/modules/gpt/Random.h"

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Parameters.h - The tensors of the parameters
-//-----===//
+//===- runtime/modules/gpt/Parameters.h - The tensors of the parameters --===//
 //
 // One table a part (embedding, block, head) says which tensors there are; the
 // layout of the buffers, names, initial values and decay all follow it. Within

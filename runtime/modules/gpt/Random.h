@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Random.h - Random numbers by counter
-//-------------===//
+//===- runtime/modules/gpt/Random.h - Random numbers by counter ----------===//
 //
 // A number is a hash of what it is for, so that it does not depend on which
 // rank asks, nor on what was asked before.

@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/StageState.cpp - One stage with its memory
-//-------===//
+//===- runtime/modules/gpt/StageState.cpp - One stage with its memory ----===//
 #include "runtime/modules/gpt/StageState.h"
 
 #include "runtime/modules/gpt/Kernels.h"

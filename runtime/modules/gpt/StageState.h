@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/StageState.h - One stage with its memory
-//---------===//
+//===- runtime/modules/gpt/StageState.h - One stage with its memory ------===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_STAGESTATE_H
 #define SLUICE_RUNTIME_MODULES_GPT_STAGESTATE_H
 

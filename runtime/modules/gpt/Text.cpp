@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Text.cpp - The text that a model is trained on
-//---===//
+//===- runtime/modules/gpt/Text.cpp - The text that a model is trained on -===//
 #include "runtime/modules/gpt/Text.h"
 
 #include "ir/Diagnostics.h"

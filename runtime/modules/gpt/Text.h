@@ -1,5 +1,4 @@
-//===- runtime/modules/gpt/Text.h - The text that a model is trained on
-//-----===//
+//===- runtime/modules/gpt/Text.h - The text that a model is trained on --===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_TEXT_H
 #define SLUICE_RUNTIME_MODULES_GPT_TEXT_H
 

@@ -1,5 +1,4 @@
-//===- runtime/modules/synthetic/Synthetic.cpp
-//-----------------------------===//
+//===- runtime/modules/synthetic/Synthetic.cpp ---------------------------===//
 #include "runtime/modules/synthetic/Synthetic.h"
 
 #include <chrono>

@@ -1,5 +1,4 @@
-//===- runtime/modules/synthetic/Synthetic.h - Spends given times
-//----------===//
+//===- runtime/modules/synthetic/Synthetic.h - Spends given times --------===//
 //
 // A stage module without a model: each call takes the time that the plan gives
 // it (none where the plan counts abstract units) and proves that memory and

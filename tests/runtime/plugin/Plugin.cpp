@@ -1,5 +1,4 @@
-//===- tests/runtime/plugin/Plugin.cpp - A module in a shared library
-//------===//
+//===- tests/runtime/plugin/Plugin.cpp - A module in a shared library ----===//
 #include "runtime/sluice.h"
 
 static int nothing(void *, sluice_error *) { return 0; }
