@@ -23,7 +23,7 @@
 
 namespace sluice {
 
-/// Warmup counts as the rule is given them, and who chose them.
+/// Warmup counts as the rule is given them.
 struct WarmupCounts {
   std::vector<uint32_t> perRank; ///< empty: the schedule has no such rule
 };
@@ -45,13 +45,14 @@ struct Compilation {
   Network network() const;
 };
 
-/// Stage s -> rank, for the placement of `info`.
+/// Stage s -> rank, for a placement.
 std::vector<Id> placeStages(PlacementKind kind, uint32_t stages,
                             uint32_t ranks);
 
 /// Makes graph, schedule and timing of a plan that was read, so that it can be
 /// reported on like a compiled one. The plan must have passed verification.
-void raisePlan(Compilation &compilation);
+/// False after reporting why not (times beyond what a time can hold, …).
+bool raisePlan(Compilation &compilation);
 
 } // namespace sluice
 

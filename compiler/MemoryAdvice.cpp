@@ -29,9 +29,7 @@ static std::optional<Bytes> bytesNeeded(const Spec &spec) {
   Diagnostics ignored;
   Compilation trial(ignored);
   trial.spec = spec;
-  Pipeline pipeline = fullPipeline();
-  pipeline.pop_back(); // verify-plan
-  if (!runPipeline(pipeline, trial))
+  if (!runPipeline(pipelineBefore("verify-plan"), trial))
     return std::nullopt;
   return largestRank(*trial.plan).second;
 }
@@ -101,10 +99,8 @@ static SourceLocation limitLocation(const Spec &spec) {
 
 static void noteContributors(Diagnostic &diagnostic, const MemoryPeak &peak) {
   for (const MemoryContributor &part : peak.contributors) {
-    if (part.bytes == 0)
-      continue;
-    std::string text = exactly(part.bytes) + " " +
-                       std::string(info(part.kind).text);
+    std::string text =
+        exactly(part.bytes) + " " + std::string(info(part.kind).text);
     if (part.stage != kNone)
       text += " of stage " + std::to_string(part.stage);
     if (part.buffers > 1)

@@ -29,16 +29,4 @@ void Graph::finalize() {
       inputValues[next[uses[use]]++] = value;
 }
 
-std::span<const Id> Graph::consumers(Id value) const {
-  Id begin = values[value].firstUse;
-  Id end = value + 1 < values.size() ? values[value + 1].firstUse
-                                     : static_cast<Id>(uses.size());
-  return std::span(uses).subspan(begin, end - begin);
-}
-
-std::span<const Id> Graph::inputs(Id node) const {
-  return std::span(inputValues)
-      .subspan(firstInput[node], firstInput[node + 1] - firstInput[node]);
-}
-
 } // namespace sluice

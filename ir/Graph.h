@@ -53,13 +53,21 @@ public:
   /// filling them. O(nodes + values + uses).
   void finalize();
 
-  std::span<const Id> consumers(Id value) const;
+  std::span<const Id> consumers(Id value) const {
+    Id begin = values[value].firstUse;
+    Id end = value + 1 < values.size() ? values[value + 1].firstUse
+                                       : static_cast<Id>(uses.size());
+    return std::span(uses).subspan(begin, end - begin);
+  }
   /// Values that `node` produces, as a range of value numbers.
   std::pair<Id, Id> outputs(Id node) const {
     return {firstOutput[node], firstOutput[node + 1]};
   }
   /// Values that `node` consumes, in order of value number.
-  std::span<const Id> inputs(Id node) const;
+  std::span<const Id> inputs(Id node) const {
+    return std::span(inputValues)
+        .subspan(firstInput[node], firstInput[node + 1] - firstInput[node]);
+  }
 
 private:
   std::vector<Id> firstOutput; ///< per node, and one past the last

@@ -98,8 +98,23 @@ struct RankPlan {
   std::vector<std::string> streams; ///< names, at least "compute"
   Bytes arenaBytes = 0;
 
-  std::span<const uint32_t> waitsOf(uint32_t op) const;
-  std::span<const Operand> operandsOf(uint32_t op) const;
+  std::span<const uint32_t> waitsOf(uint32_t op) const {
+    return slice(waits, op, &PlanOp::firstWait);
+  }
+  std::span<const Operand> operandsOf(uint32_t op) const {
+    return slice(operands, op, &PlanOp::firstOperand);
+  }
+
+private:
+  /// The part of `pool` between `first` of operation `op` and of the next.
+  template <typename T>
+  std::span<const T> slice(const std::vector<T> &pool, uint32_t op,
+                           uint32_t PlanOp::*first) const {
+    uint32_t begin = ops[op].*first;
+    uint32_t end = op + 1 < ops.size() ? ops[op + 1].*first
+                                       : static_cast<uint32_t>(pool.size());
+    return std::span(pool).subspan(begin, end - begin);
+  }
 };
 
 /// A first-in-first-out path for messages from one rank to another. The n-th

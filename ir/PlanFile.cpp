@@ -101,7 +101,7 @@ static Status checkBounds(const Plan &plan, uint64_t &largest) {
   for (size_t i = 0; i <= plan.ranks.size(); ++i) {
     uint64_t bound = sectionBound(plan, i);
     if (bound > planfile::kMaxSectionBytes)
-      return Status::environment(
+      return Status::input(
           (i == 0 ? "the header" : "rank " + std::to_string(i - 1)) +
           " takes up to " + std::to_string(bound) +
           " bytes in a plan file, over the limit of " +

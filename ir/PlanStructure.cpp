@@ -104,6 +104,8 @@ static std::string planFault(const Plan &plan) {
            number(static_cast<unsigned>(plan.timeUnit));
   if (plan.ranks.empty())
     return "has no ranks";
+  if (plan.stages.empty())
+    return "has no stages";
   if (plan.ranks.size() > kMaxCount)
     return "has " + number(plan.ranks.size()) + " ranks, over " +
            number(kMaxCount);

@@ -15,10 +15,6 @@
 
 namespace sluice {
 
-/// No size in a plan, but for a limit or a bandwidth, may exceed this, so that
-/// sums of two never overflow.
-inline constexpr Bytes kMaxBytes = Bytes(1) << 61;
-
 /// Numbers of stages, ranks and microbatches stay below this (parseOpName).
 inline constexpr uint32_t kMaxCount = 0x7fffffffu;
 

@@ -123,7 +123,7 @@ std::optional<Bytes> parseBytes(std::string_view text) {
   if (!suffix)
     return std::nullopt;
   long double bytes = roundl(number * suffix->scale);
-  if (bytes > 4611686018427387904.0L) // 2^62: sums of two never overflow
+  if (bytes > static_cast<long double>(kMaxBytes))
     return std::nullopt;
   return static_cast<Bytes>(bytes);
 }

@@ -29,6 +29,10 @@ constexpr Ticks ticksPer(TimeUnit unit) {
 /// overflow.
 inline constexpr Ticks kMaxTicks = Ticks(1) << 61;
 
+/// No single size and no arena may exceed this, so that sums of two never
+/// overflow.
+inline constexpr Bytes kMaxBytes = Bytes(1) << 61;
+
 /// "unit" or "s", as in `report --json`.
 std::string_view timeUnitName(TimeUnit unit);
 
@@ -53,7 +57,7 @@ struct ParsedTime {
 std::optional<ParsedTime> parseTime(std::string_view text);
 
 /// Reads "80GiB", "512", "1.5GB"; rounds to the nearest byte. A bare number
-/// counts bytes.
+/// counts bytes. Not over kMaxBytes.
 std::optional<Bytes> parseBytes(std::string_view text);
 
 /// Reads a bandwidth "50GB/s" in bytes per second.

@@ -8,13 +8,13 @@
 //    were enqueued; streams progress independently of each other and of when
 //    the host enqueues, as far as the plan's progress model needs it.
 //  - What stands after a `wait` starts after its event has fired; an event
-//  fires
-//    when all that stands before its `record` on that stream has ended. Between
-//    two synchronizations an event is recorded once at most, and a wait for it
-//    is enqueued after the record. What fired before does not count.
+//    fires when all that stands before its `record` on that stream has ended.
+//    Between two synchronizations an event is recorded once at most, and a wait
+//    for it is enqueued after the record. What fired before does not count.
 //  - A message is a rendezvous: the n-th send of a channel meets the n-th
 //    receive; neither ends before the other has started. Nothing relies on
-//    buffering. Different sizes are a failure of both ends, never a cut.
+//    buffering. Different sizes are never a cut: one end at least fails, and
+//    with it the job; the other fails as well or waits until the abort.
 //  - A group starts when all that stands before it has ended, all its messages
 //    progress independently (those of one channel in order), and it ends as
 //    one.
@@ -111,7 +111,8 @@ public:
   virtual void endGroup(uint8_t stream) = 0;
 
   /// Returns when all that was enqueued has ended, or at the first failure, or
-  /// soon after an abort (a call that is running ends first).
+  /// soon after an abort (a call that is running ends first). Never Done after
+  /// an abort.
   virtual Outcome synchronize(Failure &failure) = 0;
 };
 

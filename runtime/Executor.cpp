@@ -1,44 +1,31 @@
 //===- runtime/Executor.cpp ----------------------------------------------===//
 #include "runtime/Executor.h"
 
+#include "runtime/Clock.h"
 #include "runtime/ModuleCall.h"
 
-#include <chrono>
-
 namespace sluice::runtime {
-
-using Clock = std::chrono::steady_clock;
-
-static void addSince(Clock::time_point start, CostSum &cost) {
-  cost.nanoseconds +=
-      std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start)
-          .count();
-  ++cost.calls;
-}
 
 /// Calls the module and adds the time to `cost`, if there is one.
 template <typename Call>
 static bool timedCall(CostSum *cost, Failure &failure, Call &&call) {
   sluice_error error;
-  const Clock::time_point start = cost ? Clock::now() : Clock::time_point();
+  const int64_t start = cost ? nowNanoseconds() : 0;
   if (!callModule(error, call)) {
     failure.message = messageOf(error);
     return false;
   }
-  if (cost)
-    addSince(start, *cost);
+  if (cost) {
+    cost->nanoseconds += nowNanoseconds() - start;
+    ++cost->calls;
+  }
   return true;
 }
 
 Executor::~Executor() {
-  for (const std::unique_ptr<StageSlot> &stage : stages) {
-    sluice_error ignored;
+  for (const std::unique_ptr<StageSlot> &stage : stages)
     if (stage->instance)
-      (void)callModule(ignored, [&](sluice_error *) {
-        module.destroy(stage->instance);
-        return 0;
-      });
-  }
+      destroyInstance(module, stage->instance);
 }
 
 //===----------------------------------------------------------------------===//
@@ -111,14 +98,6 @@ void Executor::enqueueOp(uint32_t position) {
 // Computing
 //===----------------------------------------------------------------------===//
 
-bool Executor::invoke(const StageSlot &stage, CallFunction function,
-                      const sluice_call &call, CostSum *cost,
-                      Failure &failure) {
-  return timedCall(cost, failure, [&](sluice_error *error) {
-    return function(stage.instance, &call, error);
-  });
-}
-
 bool Executor::stepOptimizer(const StageSlot &stage, void *stream,
                              CostSum *cost, Failure &failure) {
   return timedCall(cost, failure, [&](sluice_error *error) {
@@ -131,27 +110,33 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   const Step &s = steps[op];
   const StageSlot &stage = *stages[s.stage];
   StageCostSums *costs = costSums ? &costSums[s.stage] : nullptr;
-  CostSum *const inputCost = costs ? &costs->backwardInput : nullptr;
-  CostSum *const weightCost = costs ? &costs->backwardWeight : nullptr;
-  if (s.op == Op::OptimizerStep)
-    return stepOptimizer(stage, stream, costs ? &costs->optimizerStep : nullptr,
-                         failure);
-  sluice_call &call = calls[s.index];
-  call.step = current;
-  call.stream = stream;
+  const auto cost = [costs](CostSum StageCostSums::*function) {
+    return costs ? &(costs->*function) : nullptr;
+  };
+  const auto invoke = [&](CallFunction function, CostSum *sum) {
+    sluice_call &call = calls[s.index];
+    call.step = current;
+    call.stream = stream;
+    return timedCall(sum, failure, [&](sluice_error *error) {
+      return function(stage.instance, &call, error);
+    });
+  };
+  CostSum *const inputCost = cost(&StageCostSums::backwardInput);
+  CostSum *const weightCost = cost(&StageCostSums::backwardWeight);
   switch (s.op) {
   case Op::Forward:
-    return invoke(stage, module.forward, call,
-                  costs ? &costs->forward : nullptr, failure);
+    return invoke(module.forward, cost(&StageCostSums::forward));
   case Op::Backward:
-    return invoke(stage, module.backward_input, call, inputCost, failure) &&
-           invoke(stage, module.backward_weight, call, weightCost, failure);
+    return invoke(module.backward_input, inputCost) &&
+           invoke(module.backward_weight, weightCost);
   case Op::BackwardInput:
-    return invoke(stage, module.backward_input, call, inputCost, failure);
+    return invoke(module.backward_input, inputCost);
   case Op::BackwardWeight:
-    return invoke(stage, module.backward_weight, call, weightCost, failure);
-  case Op::Recompute: // loading refuses it
+    return invoke(module.backward_weight, weightCost);
   case Op::OptimizerStep:
+    return stepOptimizer(stage, stream, cost(&StageCostSums::optimizerStep),
+                         failure);
+  case Op::Recompute: // loading refuses it
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:

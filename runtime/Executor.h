@@ -50,13 +50,16 @@ public:
   /// `plan` must have passed checkStructure; that it is right is trusted.
   /// Refuses what the module cannot do with the plan's buffers, by name and
   /// numbers. `module` and `backend` must outlive the executor; the plan need
-  /// not. O(operations + operands).
+  /// not. Linear in the rank's list (operations, waits, operands, buffers) and
+  /// in the plan's stages, edges, channels and run section. Throws
+  /// std::bad_alloc where memory is short.
   static Status load(const Plan &plan, Id rank, const sluice_module &module,
                      Backend &backend, RankProgress &progress,
                      std::unique_ptr<Executor> &executor);
   ~Executor() override;
 
-  /// Runs one step to its end. Numbers must rise.
+  /// Runs one step to its end. Numbers must rise. What a module throws is a
+  /// failure, except std::bad_alloc, which gets through, as from `loss`.
   Outcome step(uint64_t number, Failure &failure);
 
   /// The loss after a step.
@@ -83,7 +86,6 @@ private:
     std::vector<uint32_t> inputs;
     std::vector<uint32_t> outputs;
     std::string description;
-    std::string run;
     sluice_bytes needs = {};
     sluice_state state = {};
     void *instance = nullptr;
@@ -108,14 +110,13 @@ private:
       : module(stageModule), backend(device), progress(told) {}
   uint32_t enqueue(uint32_t position);
   void enqueueOp(uint32_t position);
-  bool invoke(const StageSlot &stage, CallFunction function,
-              const sluice_call &call, CostSum *cost, Failure &failure);
   bool stepOptimizer(const StageSlot &stage, void *stream, CostSum *cost,
                      Failure &failure);
 
   const sluice_module &module;
   Backend &backend;
   RankProgress &progress;
+  std::string run; ///< the plan's run section, as the modules read it
   std::vector<std::unique_ptr<StageSlot>> stages;
   std::vector<Step> steps;
   std::vector<uint32_t> waitEvents;

@@ -1,6 +1,7 @@
 //===- runtime/Job.cpp ---------------------------------------------------===//
 #include "runtime/Job.h"
 
+#include "runtime/Clock.h"
 #include "runtime/JobState.h"
 #include "runtime/Standing.h"
 #include "runtime/Watchdog.h"
@@ -18,10 +19,14 @@ namespace sluice::runtime {
 /// thread is given up.
 static constexpr double kGraceSeconds = 1.0;
 
-static int64_t nowNanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+/// Even where there is no memory for the longer sentence.
+static Status outOfMemoryLoading(Id rank) {
+  try {
+    return Status::environment("out of memory while loading rank " +
+                               std::to_string(rank));
+  } catch (const std::bad_alloc &) {
+    return Status::environment("out of memory");
+  }
 }
 
 //===----------------------------------------------------------------------===//
@@ -52,8 +57,10 @@ private:
   bool awaitStart();
   void runSteps();
   bool runStep(uint64_t step);
+  Outcome tryStep(uint64_t step, Failure &failure);
   void arm(uint64_t step);
-  bool report(uint64_t step, int64_t started, Failure &failure);
+  Outcome report(uint64_t step, int64_t started, Failure &failure);
+  bool isGivenUp();
   void fail(uint64_t step, Failure &&failure);
 
   JobState &job;
@@ -75,14 +82,13 @@ Status RankThread::tryLoad() {
     allocateResults(job, rank);
     return {};
   } catch (const std::bad_alloc &) {
-    return Status::environment("out of memory while loading rank " +
-                               std::to_string(rank));
+    return outOfMemoryLoading(rank);
   }
 }
 
 void RankThread::load() {
   Status status = tryLoad();
-  progress.enter(Phase::Ready);
+  progress.enter(status.ok() ? Phase::Ready : Phase::Unloaded);
   const std::lock_guard lock(job.mutex);
   state.loaded = std::move(status);
   ++job.loadedCount;
@@ -118,41 +124,58 @@ void RankThread::arm(uint64_t step) {
 }
 
 bool RankThread::runStep(uint64_t step) {
-  const size_t slots = state.stepEnds.size();
-  const int64_t started =
-      step == 0 ? job.startTime : state.stepEnds[(step - 1) % slots];
-  arm(step);
   Failure failure;
-  switch (state.executor->step(step, failure)) {
+  switch (tryStep(step, failure)) {
   case Outcome::Done:
-    break;
+    return true;
   case Outcome::Failed:
     fail(step, std::move(failure));
     return false;
   case Outcome::Aborted:
     return false;
   }
-  state.stepEnds[step % slots] = nowNanoseconds();
-  if (!state.reports || report(step, started, failure))
-    return true;
-  fail(step, std::move(failure));
-  return false;
+  return false; // not reached: the switch is complete
 }
 
-bool RankThread::report(uint64_t step, int64_t started, Failure &failure) {
+Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
+  const size_t slots = state.stepEnds.size();
+  const int64_t started =
+      step == 0 ? job.startTime : state.stepEnds[(step - 1) % slots];
+  try {
+    arm(step);
+    const Outcome outcome = state.executor->step(step, failure);
+    if (outcome != Outcome::Done)
+      return outcome;
+    state.stepEnds[step % slots] = nowNanoseconds();
+    return state.reports ? report(step, started, failure) : Outcome::Done;
+  } catch (const std::bad_alloc &) {
+    failure.message = "out of memory"; // so short that a string needs none
+    return Outcome::Failed;
+  }
+}
+
+bool RankThread::isGivenUp() {
+  const std::lock_guard lock(job.mutex);
+  return job.givenUp;
+}
+
+Outcome RankThread::report(uint64_t step, int64_t started, Failure &failure) {
   progress.enter(Phase::Reporting);
+  failure.op = kNone;
   Loss loss;
   if (!state.executor->loss(loss, failure))
-    return false;
+    return Outcome::Failed;
   if (loss.has) {
     state.hasLoss = true;
     state.losses[step % state.losses.size()] = loss.value;
   }
+  if (isGivenUp())
+    return Outcome::Aborted;
   const int64_t end = state.stepEnds[step % state.stepEnds.size()];
   if (job.options.onStep)
     job.options.onStep({step, job.options.steps, loss.value, loss.has,
                         1e-9 * static_cast<double>(end - started)});
-  return true;
+  return Outcome::Done;
 }
 
 void RankThread::fail(uint64_t step, Failure &&failure) {
@@ -175,7 +198,10 @@ public:
   JobRunner(const JobRunner &) = delete;
   JobRunner &operator=(const JobRunner &) = delete;
 
-  ~JobRunner();
+  ~JobRunner() {
+    if (!threads.empty())
+      stopThreads();
+  }
 
   Status run(JobResult &result, WeightsSink *weights);
 
@@ -184,10 +210,12 @@ private:
   Status startThreads();
   Status supervise(Watchdog &watchdog);
   Status endEarly(Watchdog &watchdog);
+  Status whyEarly(std::span<Snapshot> snapshots);
   Status loadFailure();
   void setStart(JobState::Start start);
+  void stopThreads();
   void joinThreads();
-  bool allEnded() const { return job->endedCount == job->ranks.size(); }
+  bool allEnded() const { return job->endedCount == threads.size(); }
   bool endsEarly() const { return job->stuck != kNone || job->failed.set; }
 
   const Plan &plan;
@@ -214,6 +242,8 @@ Status JobRunner::prepare() {
     return Status::usage("there is no backend " + options.backend);
   if (plan.ranks.empty())
     return Status::input("the plan has no ranks");
+  if (plan.stages.empty())
+    return Status::input("the plan has no stages");
   const auto ranks = static_cast<uint32_t>(plan.ranks.size());
   job->progress = std::vector<RankProgress>(ranks);
   for (Id rank = 0; rank < ranks; ++rank)
@@ -229,16 +259,13 @@ Status JobRunner::prepare() {
 }
 
 Status JobRunner::startThreads() {
+  threads.reserve(job->ranks.size());
   for (Id rank = 0; rank < job->ranks.size(); ++rank) {
     try {
       threads.emplace_back([state = job, &whole = plan, rank] {
         RankThread(*state, whole, rank).run();
       });
     } catch (const std::system_error &) {
-      setStart(JobState::Start::Cancel);
-      for (std::thread &thread : threads)
-        thread.join();
-      threads.clear();
       return Status::environment("cannot start a thread for rank " +
                                  std::to_string(rank));
     }
@@ -253,26 +280,35 @@ void JobRunner::setStart(JobState::Start start) {
   job->changed.notify_all();
 }
 
+/// Ends all ranks: those that do not within the grace are given up. Allocates
+/// nothing.
+void JobRunner::stopThreads() {
+  job->world->abort();
+  {
+    std::unique_lock lock(job->mutex);
+    if (job->start == JobState::Start::Pending)
+      job->start = JobState::Start::Cancel;
+    job->changed.notify_all();
+    job->changed.wait_for(lock, std::chrono::duration<double>(kGraceSeconds),
+                          [this] { return allEnded(); });
+    job->givenUp = true;
+  }
+  joinThreads();
+}
+
 /// Joins the threads that have ended and leaves the others behind.
 void JobRunner::joinThreads() {
-  std::vector<bool> ended;
-  {
+  const auto hasEnded = [this](size_t rank) {
     const std::lock_guard lock(job->mutex);
-    for (const RankState &rank : job->ranks)
-      ended.push_back(rank.ended);
-  }
+    return job->ranks[rank].ended;
+  };
   for (size_t rank = 0; rank < threads.size(); ++rank) {
-    if (ended[rank])
+    if (hasEnded(rank))
       threads[rank].join();
     else
       threads[rank].detach();
   }
   threads.clear();
-}
-
-JobRunner::~JobRunner() {
-  for (std::thread &thread : threads)
-    thread.detach();
 }
 
 /// The first rank's, so that it does not depend on who was faster.
@@ -329,24 +365,24 @@ static Status describeStuck(const Plan &plan, std::span<const Snapshot> ranks,
       ": it waits for " + standing.waitsFor);
 }
 
+/// What a rank said goes before that a rank said nothing.
+Status JobRunner::whyEarly(std::span<Snapshot> snapshots) {
+  if (Status s = loadFailure(); !s.ok())
+    return s;
+  const std::lock_guard lock(job->mutex);
+  if (!job->failed.set)
+    return describeStuck(plan, snapshots, job->stuck,
+                         job->options.timeoutSeconds);
+  snapshots[job->failed.rank].failedOp = job->failed.failure.op;
+  return describeFailure(plan, job->failed);
+}
+
 /// Stops all ranks, tells the caller who stood where, and says why.
 Status JobRunner::endEarly(Watchdog &watchdog) {
   std::vector<Snapshot> snapshots = watchdog.snapshots();
   job->world->abort();
-  std::unique_lock lock(job->mutex);
-  if (job->failed.set)
-    snapshots[job->failed.rank].failedOp = job->failed.failure.op;
-  const Status status = job->failed.set
-                            ? describeFailure(plan, job->failed)
-                            : describeStuck(plan, snapshots, job->stuck,
-                                            job->options.timeoutSeconds);
-  if (job->start == JobState::Start::Pending)
-    job->start = JobState::Start::Cancel;
-  job->changed.notify_all();
-  job->changed.wait_for(lock, std::chrono::duration<double>(kGraceSeconds),
-                        [this] { return allEnded(); });
-  lock.unlock();
-  joinThreads();
+  Status status = whyEarly(snapshots);
+  stopThreads();
   if (job->options.onStuck)
     job->options.onStuck(standingTable(plan, snapshots));
   return status;
@@ -362,11 +398,11 @@ Status JobRunner::supervise(Watchdog &watchdog) {
   lock.unlock();
   if (early)
     return endEarly(watchdog);
-  const Status loaded = loadFailure();
+  Status loaded = loadFailure();
   setStart(loaded.ok() ? JobState::Start::Go : JobState::Start::Cancel);
   lock.lock();
   job->changed.wait(lock, [this] { return allEnded() || endsEarly(); });
-  const bool whole = allEnded() && !endsEarly();
+  const bool whole = allEnded() && !job->failed.set;
   lock.unlock();
   if (!whole)
     return endEarly(watchdog);
@@ -393,15 +429,22 @@ Status JobRunner::run(JobResult &result, WeightsSink *weights) {
   return weights ? visitWeights(*job, *weights) : Status();
 }
 
-Status runJob(const Plan &plan, const JobOptions &options, JobResult &result,
-              WeightsSink *weights) {
+static Status runGuarded(const Plan &plan, const JobOptions &options,
+                         JobResult &result, WeightsSink *weights) {
   try {
     return JobRunner(plan, options).run(result, weights);
-  } catch (const std::bad_alloc &) {
-    return Status::environment("out of memory");
   } catch (const std::system_error &e) {
     return Status::environment(std::string("cannot start the watchdog: ") +
                                e.what());
+  }
+}
+
+Status runJob(const Plan &plan, const JobOptions &options, JobResult &result,
+              WeightsSink *weights) {
+  try {
+    return runGuarded(plan, options, result, weights);
+  } catch (const std::bad_alloc &) {
+    return Status::environment("out of memory"); // a string needs none for it
   }
 }
 

@@ -42,7 +42,8 @@ struct JobOptions {
   uint64_t costSteps = 3;
   std::string backend = "host";
   /// Called at each step's end, from the thread of the rank that holds the last
-  /// stage; while it runs, that rank waits.
+  /// stage; while it runs, that rank waits. No call starts after runJob has
+  /// returned.
   std::function<void(const StepInfo &)> onStep;
   /// Called once when the job ends early, from runJob's thread, with the table
   /// of who stood where and waited for what at that moment.
@@ -78,7 +79,8 @@ struct JobResult {
 /// must be verified; that is trusted. Everything is allocated before the first
 /// step.
 ///
-/// Fails with Fault::Input where module and plan do not fit each other, and
+/// Fails with Fault::Input where module and plan do not fit each other or the
+/// plan has no ranks or no stages, and
 /// with Fault::Environment where an operation fails, a rank is stuck, or memory
 /// is short. A module's function that does not return cannot be ended: a second
 /// after the job has, runJob returns all the same (within timeoutSeconds + 2)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <tuple>
 
 namespace sluice::runtime {
 
@@ -55,11 +56,12 @@ static void addSpans(const Plan &plan, Id rank, const OpTime *times,
   for (uint32_t i = 0; i < ops.size(); ++i)
     timeline.spans.push_back({times[i].start, times[i].end, rank, ops[i].stage,
                               ops[i].microbatch, ops[i].op, ops[i].stream});
-  std::stable_sort(timeline.spans.begin() + static_cast<ptrdiff_t>(first),
-                   timeline.spans.end(),
-                   [](const TimelineSpan &a, const TimelineSpan &b) {
-                     return a.start < b.start;
-                   });
+  std::sort(timeline.spans.begin() + static_cast<ptrdiff_t>(first),
+            timeline.spans.end(),
+            [](const TimelineSpan &a, const TimelineSpan &b) {
+              return std::tie(a.start, a.end, a.stream, a.op, a.microbatch) <
+                     std::tie(b.start, b.end, b.stream, b.op, b.microbatch);
+            });
 }
 
 /// Nanoseconds of a clock to ticks since the first start.
@@ -176,12 +178,11 @@ Status visitWeights(const JobState &job, WeightsSink &sink) {
                                 rank.executor->stageId(i), tensors);
           !s.ok())
         return s;
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const sluice_tensor &a, const sluice_tensor &b) {
-                     return a.position != b.position
-                                ? a.position < b.position
-                                : std::strcmp(a.name, b.name) < 0;
-                   });
+  std::sort(tensors.begin(), tensors.end(),
+            [](const sluice_tensor &a, const sluice_tensor &b) {
+              return a.position != b.position ? a.position < b.position
+                                              : std::strcmp(a.name, b.name) < 0;
+            });
   if (Status s = mergeCopies(tensors); !s.ok())
     return s;
   if (Status s = sink.begin(tensors.size()); !s.ok())

@@ -61,6 +61,8 @@ struct JobState {
   size_t loadedCount = 0;
   size_t endedCount = 0;
   Id stuck = kNone; ///< set by the watchdog
+  bool givenUp =
+      false; ///< runJob no longer waits for those that have not ended
   JobFailure failed;
 };
 

@@ -11,16 +11,20 @@
 
 #include <cstring>
 #include <exception>
+#include <new>
 #include <string>
 
 namespace sluice::runtime {
 
-/// Calls `call(&error)`; true if it returned 0. Costs nothing where nothing
-/// fails.
+/// Calls `call(&error)`; true if it returned 0. Of what it throws only
+/// std::bad_alloc gets through: short memory is never the module's fault. Costs
+/// nothing where nothing fails.
 template <typename Call> bool callModule(sluice_error &error, Call &&call) {
   error.message[0] = 0;
   try {
     return call(&error) == 0;
+  } catch (const std::bad_alloc &) {
+    throw;
   } catch (const std::exception &e) {
     constexpr char kPrefix[] = "threw an exception: ";
     constexpr size_t kLength = sizeof(kPrefix) - 1;
@@ -32,6 +36,15 @@ template <typename Call> bool callModule(sluice_error &error, Call &&call) {
                  sizeof(error.message) - 1);
   }
   return false;
+}
+
+/// Destroys an instance; whatever goes wrong, nobody is left to be told.
+inline void destroyInstance(const sluice_module &module,
+                            void *instance) noexcept {
+  try {
+    module.destroy(instance);
+  } catch (...) {
+  }
 }
 
 /// What a module wrote, made safe to show.

@@ -11,11 +11,35 @@ namespace sluice::runtime {
 /// What a rank is about.
 enum class Phase : uint8_t {
   Loading,   ///< creates and binds its stages
+  Unloaded,  ///< could not load
   Ready,     ///< waits until all ranks have loaded
   Running,   ///< inside a step
   Reporting, ///< tells the caller of a step
   Failed,    ///< in an operation or at a step's end
   Finished
+};
+
+/// Counters that one thread writes, in cache lines that hold nothing else: the
+/// counters of two ranks, allocated one after the other, never share one.
+class Counters {
+public:
+  void allocate(uint32_t count) {
+    lines = std::make_unique<Line[]>((count + kPerLine - 1) / kPerLine);
+  }
+  std::atomic<uint32_t> &operator[](uint32_t i) {
+    return lines[i / kPerLine].counters[i % kPerLine];
+  }
+  const std::atomic<uint32_t> &operator[](uint32_t i) const {
+    return lines[i / kPerLine].counters[i % kPerLine];
+  }
+
+private:
+  static constexpr uint32_t kPerLine = 16;
+  struct alignas(64) Line {
+    std::atomic<uint32_t> counters[kPerLine] = {};
+  };
+  static_assert(sizeof(Line) == 64);
+  std::unique_ptr<Line[]> lines;
 };
 
 /// Written by the rank's thread with relaxed stores (it costs next to nothing),
@@ -25,11 +49,11 @@ struct alignas(64) RankProgress {
   std::atomic<uint64_t> step{0};
   std::atomic<Phase> phase{Phase::Loading};
   uint32_t streams = 0;
-  std::unique_ptr<std::atomic<uint32_t>[]> done;
+  Counters done;
 
   void setStreams(uint32_t count) {
     streams = count;
-    done = std::make_unique<std::atomic<uint32_t>[]>(count);
+    done.allocate(count);
   }
   void enter(Phase next) { phase.store(next, std::memory_order_relaxed); }
   void beginStep(uint64_t number) {

@@ -93,7 +93,7 @@ static std::string describePeer(const Plan &plan, Id rank, uint32_t op) {
         return other.channel == channel && isMessage(other.op) &&
                isSend(other.op) == send;
       }));
-  const std::string who = "rank " + std::to_string(peer);
+  std::string who = "rank " + std::to_string(peer);
   if (plan.ranks[peer].ops.empty())
     return who;
   const uint32_t mate = findMessage(plan.ranks[peer], channel, !send, ordinal);
@@ -133,6 +133,8 @@ Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
   switch (snapshot.phase) {
   case Phase::Loading:
     return {kNone, true, "the module to load"};
+  case Phase::Unloaded:
+    return {kNone, false, "nothing, it could not load"};
   case Phase::Ready:
     return {kNone, false, "the other ranks to load"};
   case Phase::Running:
@@ -150,6 +152,7 @@ Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
 static std::string phaseText(Phase phase) {
   switch (phase) {
   case Phase::Loading:
+  case Phase::Unloaded:
     return "load";
   case Phase::Ready:
     return "loaded";

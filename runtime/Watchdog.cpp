@@ -1,25 +1,19 @@
 //===- runtime/Watchdog.cpp ----------------------------------------------===//
 #include "runtime/Watchdog.h"
 
+#include "runtime/Clock.h"
+
 #include <algorithm>
 #include <chrono>
 
 namespace sluice::runtime {
-
-using Clock = std::chrono::steady_clock;
-
-static int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             Clock::now().time_since_epoch())
-      .count();
-}
 
 Watchdog::Watchdog(std::span<RankProgress> watched, double timeoutSeconds,
                    std::function<void(Id)> onExpired)
     : ranks(watched), expired(std::move(onExpired)), seen(watched.size()) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     seen[r].done.resize(ranks[r].streams);
-    seen[r].since = now();
+    seen[r].since = nowNanoseconds();
   }
   thread = std::thread([this, timeoutSeconds] { run(timeoutSeconds); });
 }
@@ -48,8 +42,18 @@ bool Watchdog::refresh(const RankProgress &rank, Seen &last) {
 }
 
 static bool isWatched(Phase phase) {
-  return phase != Phase::Ready && phase != Phase::Failed &&
-         phase != Phase::Finished;
+  switch (phase) {
+  case Phase::Loading:
+  case Phase::Running:
+  case Phase::Reporting:
+    return true;
+  case Phase::Unloaded:
+  case Phase::Ready:
+  case Phase::Failed:
+  case Phase::Finished:
+    return false;
+  }
+  return false; // not reached: the switch is complete
 }
 
 /// Returns the first rank that is over its time, or kNone.
@@ -73,7 +77,7 @@ void Watchdog::run(double timeoutSeconds) {
   std::unique_lock lock(mutex);
   while (!changed.wait_for(lock, std::chrono::duration<double>(tick),
                            [this] { return stop; })) {
-    const Id over = look(now(), timeoutSeconds);
+    const Id over = look(nowNanoseconds(), timeoutSeconds);
     if (over == kNone || told)
       continue;
     told = true;
@@ -85,7 +89,7 @@ void Watchdog::run(double timeoutSeconds) {
 
 std::vector<Snapshot> Watchdog::snapshots() {
   const std::lock_guard lock(mutex);
-  const int64_t time = now();
+  const int64_t time = nowNanoseconds();
   (void)look(time, 0);
   std::vector<Snapshot> result(ranks.size());
   for (size_t r = 0; r < ranks.size(); ++r)

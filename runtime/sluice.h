@@ -1,13 +1,14 @@
-/*===- runtime/sluice.h - The C interface of stage modules, version 1
- *--------===
+/*===- runtime/sluice.h - The C interface of stage modules ----------------===
  *
  * A stage module computes one stage: a run of consecutive layers. The runtime
  * gives it all memory; a module allocates nothing once it is bound. One
- *instance serves one stage on one rank and is called from one thread at a time.
+ * instance serves one stage on one rank and is called from one thread at a
+ * time.
  *
  * Every function returns 0, or another number after writing a sentence to the
  * error it was given. A failure ends the run of all ranks. Functions may throw
- * (from C++): the runtime takes that as a failure too.
+ * (from C++): the runtime takes that as a failure too, and std::bad_alloc as
+ * memory that is short.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef SLUICE_RUNTIME_SLUICE_H

@@ -93,7 +93,7 @@ static bool checkMessageTime(const Spec &spec, const Model &model,
 /// Everything that all ranks together could ever hold.
 static bool checkBytes(const Spec &spec, const Model &model,
                        Diagnostics &diagnostics) {
-  constexpr Bytes kMaxBytes = Bytes(1) << 62;
+  constexpr Bytes kMaxTotal = kMaxBytes / 2; // the rest is for alignment
   Wide state =
       Wide(model.parameterBytes) + model.gradientBytes + model.optimizerBytes;
   Wide total = 0, parameters = 0;
@@ -102,12 +102,12 @@ static bool checkBytes(const Spec &spec, const Model &model,
     total += layer.parameters * state + layer.workspace +
              (Wide(layer.activation) + 2 * Wide(layer.output)) *
                  spec.pipeline.microbatches.value;
-    if (total > kMaxBytes || parameters > kMaxBytes) {
+    if (total > kMaxTotal || parameters > kMaxTotal) {
       diagnostics.error(layer.location,
                         "up to this layer the bytes or parameters of " +
                             microbatches(spec.pipeline.microbatches) +
                             " add up to more than the limit of "
-                            "2^62");
+                            "2^60");
       return false;
     }
   }

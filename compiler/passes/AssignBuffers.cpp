@@ -13,6 +13,7 @@
 #include "llvm/ADT/DenseMap.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace sluice {
 
@@ -66,14 +67,21 @@ Accesses::Accesses(const RankPlan &rank)
 /// one past the last such operation of it.
 class Clocks {
 public:
-  Clocks(const RankPlan &rank)
-      : streams(rank.streams.size()), clocks(rank.ops.size() * streams),
+  explicit Clocks(const RankPlan &rank)
+      : streams(rank.streams.size()),
+        clocks(new uint32_t[rank.ops.size() * streams]),
         lastOfStream(streams, kNone) {}
 
   /// Begins `op`: it follows its predecessor on the stream.
   void begin(uint32_t op, uint8_t stream) {
-    if (lastOfStream[stream] != kNone)
-      join(op, lastOfStream[stream], stream);
+    uint32_t *mine = &clocks[op * streams];
+    uint32_t before = lastOfStream[stream];
+    if (before == kNone) {
+      std::fill_n(mine, streams, 0);
+    } else {
+      std::copy_n(&clocks[before * streams], streams, mine);
+      mine[stream] = before + 1;
+    }
     lastOfStream[stream] = op;
   }
   /// Lets `op` also follow the end of `earlier`, an operation of `stream`.
@@ -90,13 +98,14 @@ public:
 
 private:
   size_t streams;
-  std::vector<uint32_t> clocks;
+  std::unique_ptr<uint32_t[]> clocks; ///< of an operation once it has begun
   std::vector<uint32_t> lastOfStream;
 };
 
 /// Places of one size, taken over in the order in which they became free, so
 /// that a new buffer waits for the one that ended longest ago.
 struct SizeClass {
+  Bytes size;
   std::vector<Id> free; ///< buffers that ended, the oldest first from `head`
   size_t head = 0;
 };
@@ -135,8 +144,9 @@ private:
 
   std::vector<uint32_t> oldWaits;
   std::vector<bool> placed, ended;
-  llvm::DenseMap<Bytes, uint32_t> classNumber;
   std::vector<SizeClass> classes;
+  llvm::DenseMap<Bytes, size_t> classNumber; ///< by size
+  size_t latest = 0;                         ///< class asked for last
 };
 } // namespace
 
@@ -149,11 +159,13 @@ void Sharing::wait(uint32_t op, uint32_t earlier) {
 }
 
 SizeClass &Sharing::classOf(Bytes size) {
-  auto [found, added] =
-      classNumber.try_emplace(size, static_cast<uint32_t>(classes.size()));
-  if (added)
-    classes.emplace_back();
-  return classes[found->second];
+  if (classes.empty() || classes[latest].size != size) {
+    auto [found, added] = classNumber.try_emplace(size, classes.size());
+    if (added)
+      classes.push_back({size, {}, 0});
+    latest = found->second;
+  }
+  return classes[latest];
 }
 
 /// Gives `buffer`, which `op` touches first, the bytes of one that has ended

@@ -16,12 +16,18 @@ namespace {
 /// Numbers nodes microbatch by microbatch, stage by stage: F, then B or I, W.
 class GraphBuilder {
 public:
-  GraphBuilder(const StageGraph &cut, uint32_t microbatches, bool split);
+  GraphBuilder(const StageGraph &cut, uint32_t microbatches,
+               llvm::function_ref<bool(Id, Id)> isSplit);
   Graph build(TimeUnit unit);
 
 private:
-  Id nodeOf(Id stage, Id microbatch, unsigned offset) const {
-    return microbatch * nodesPerMicrobatch + firstNode[stage] + offset;
+  /// F of a stage-microbatch; its B or I, and its W, are the next ones.
+  Id forwardOf(Id stage, Id microbatch) const {
+    return firstNode[size_t(microbatch) * graph.stages.size() + stage];
+  }
+  bool isSplit(Id stage, Id microbatch) const {
+    size_t cell = size_t(microbatch) * graph.stages.size() + stage;
+    return firstNode[cell + 1] - firstNode[cell] == 3;
   }
   void addNode(Op op, Id stage, Id microbatch);
   void addValue(ValueKind kind, Bytes bytes, std::initializer_list<Id> users);
@@ -29,25 +35,28 @@ private:
   void addBackward(Id stage, Id microbatch);
 
   Graph graph;
-  bool split;
-  /// Per stage: position of its F within a microbatch's nodes.
+  /// Per microbatch and stage the number of its F, and one past the last.
   std::vector<Id> firstNode;
-  Id nodesPerMicrobatch = 0;
   /// Edges out of and into each stage, as positions in graph.edges.
   std::vector<std::vector<Id>> out, in;
 };
 } // namespace
 
 GraphBuilder::GraphBuilder(const StageGraph &cut, uint32_t microbatches,
-                           bool splitBackward)
-    : split(splitBackward) {
+                           llvm::function_ref<bool(Id, Id)> splits) {
   graph.stages = cut.stages;
   graph.edges = cut.edges;
   graph.microbatches = microbatches;
-  for (const Stage &stage : graph.stages) {
-    firstNode.push_back(nodesPerMicrobatch);
-    nodesPerMicrobatch += stage.backward ? (split ? 3 : 2) : 1;
-  }
+  firstNode.reserve(graph.stages.size() * microbatches + 1);
+  Id next = 0;
+  for (Id microbatch = 0; microbatch < microbatches; ++microbatch)
+    for (Id stage = 0; stage < graph.stages.size(); ++stage) {
+      firstNode.push_back(next);
+      next += !graph.stages[stage].backward ? 1
+              : splits(stage, microbatch)   ? 3
+                                            : 2;
+    }
+  firstNode.push_back(next);
   out.resize(graph.stages.size());
   in.resize(graph.stages.size());
   for (Id edge = 0; edge < graph.edges.size(); ++edge) {
@@ -58,13 +67,11 @@ GraphBuilder::GraphBuilder(const StageGraph &cut, uint32_t microbatches,
 
 Graph GraphBuilder::build(TimeUnit unit) {
   graph.timeUnit = unit;
-  size_t nodes = size_t(nodesPerMicrobatch) * graph.microbatches;
-  size_t values =
-      (graph.stages.size() * (split ? 3 : 2) + graph.edges.size() * 2) *
-      graph.microbatches;
+  size_t nodes = firstNode.back();
+  size_t edges = graph.edges.size() * graph.microbatches;
   graph.nodes.reserve(nodes);
-  graph.values.reserve(values);
-  graph.uses.reserve(values + (split ? nodes : 0));
+  graph.values.reserve(nodes + 2 * edges);
+  graph.uses.reserve(nodes + 2 * edges);
   for (Id microbatch = 0; microbatch < graph.microbatches; ++microbatch)
     for (Id stage = 0; stage < graph.stages.size(); ++stage) {
       addForward(stage, microbatch);
@@ -93,39 +100,41 @@ void GraphBuilder::addForward(Id stage, Id microbatch) {
   addNode(Op::Forward, stage, microbatch);
   for (Id edge : out[stage])
     addValue(ValueKind::Activation, graph.edges[edge].bytes,
-             {nodeOf(graph.edges[edge].to, microbatch, 0)});
+             {forwardOf(graph.edges[edge].to, microbatch)});
   if (!info.backward)
     return;
-  Id first = nodeOf(stage, microbatch, 1); // B or I
+  Id first = forwardOf(stage, microbatch) + 1; // B or I
   addValue(ValueKind::Saved, info.bytes.activation - info.bytes.keptForWeight,
            {first});
-  if (split)
+  if (isSplit(stage, microbatch))
     addValue(ValueKind::Kept, info.bytes.keptForWeight, {first, first + 1});
   else if (info.bytes.keptForWeight != 0)
     addValue(ValueKind::Kept, info.bytes.keptForWeight, {first});
 }
 
 void GraphBuilder::addBackward(Id stage, Id microbatch) {
+  bool split = isSplit(stage, microbatch);
   addNode(split ? Op::BackwardInput : Op::Backward, stage, microbatch);
   for (Id edge : in[stage])
     if (graph.stages[graph.edges[edge].from].backward)
       addValue(ValueKind::Gradient, graph.edges[edge].bytes,
-               {nodeOf(graph.edges[edge].from, microbatch, 1)});
+               {forwardOf(graph.edges[edge].from, microbatch) + 1});
   if (!split)
     return;
-  addValue(ValueKind::Order, 0, {nodeOf(stage, microbatch, 2)});
+  addValue(ValueKind::Order, 0, {forwardOf(stage, microbatch) + 2});
   addNode(Op::BackwardWeight, stage, microbatch);
 }
 
-Graph buildGraph(const StageGraph &stages, uint32_t microbatches, bool split,
-                 TimeUnit unit) {
-  return GraphBuilder(stages, microbatches, split).build(unit);
+Graph buildGraph(const StageGraph &stages, uint32_t microbatches, TimeUnit unit,
+                 llvm::function_ref<bool(Id, Id)> isSplit) {
+  return GraphBuilder(stages, microbatches, isSplit).build(unit);
 }
 
 bool passes::BuildGraph(Compilation &c) {
-  c.graph = buildGraph(*c.stages, c.spec->pipeline.microbatches,
-                       c.spec->pipeline.backward.value == BackwardMode::Split,
-                       c.model ? c.model->timeUnit : c.spec->model.timeUnit);
+  const PipelineSpec &pipeline = c.spec->pipeline;
+  bool split = pipeline.backward.value == BackwardMode::Split;
+  c.graph = buildGraph(*c.stages, pipeline.microbatches, c.spec->model.timeUnit,
+                       [split](Id, Id) { return split; });
   return true;
 }
 

@@ -1,16 +1,18 @@
-//===- compiler/passes/GraphBuilder.h - Stages to graph ------------------===//
+//===- compiler/passes/GraphBuilder.h - Stages to graph -------------------===//
 #ifndef SLUICE_COMPILER_PASSES_GRAPHBUILDER_H
 #define SLUICE_COMPILER_PASSES_GRAPHBUILDER_H
 
 #include "compiler/partition/Partition.h"
 #include "ir/Graph.h"
 
+#include "llvm/ADT/STLFunctionalExtras.h"
+
 namespace sluice {
 
-/// The graph of one step: see BuildGraph.cpp. `split` makes I and W of every
-/// backward.
-Graph buildGraph(const StageGraph &stages, uint32_t microbatches, bool split,
-                 TimeUnit unit);
+/// The graph of one step: see BuildGraph.cpp. `isSplit` tells for a stage and a
+/// microbatch whether its backward is an I and a W.
+Graph buildGraph(const StageGraph &stages, uint32_t microbatches, TimeUnit unit,
+                 llvm::function_ref<bool(Id stage, Id microbatch)> isSplit);
 
 } // namespace sluice
 

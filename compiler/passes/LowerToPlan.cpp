@@ -14,8 +14,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
 #include "compiler/passes/PassManager.h"
+#include "ir/PlanStructure.h"
 
-#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Path.h"
 
@@ -31,9 +31,15 @@ public:
   Plan lower();
 
 private:
+  /// From one rank to another: the channel and its stream at both ends.
+  struct Route {
+    Id destination;
+    Id channel;
+    uint8_t sendStream, receiveStream;
+  };
   /// What a rank's list is being built with.
   struct RankState {
-    llvm::DenseMap<Id, uint8_t> streamOfChannel;
+    llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
     /// Per stream, one past the last of its operations that compute waits for.
     llvm::SmallVector<uint32_t, 8> awaited{0};
     Id workspace = kNone;
@@ -54,8 +60,8 @@ private:
     plan.ranks[rank].operands.push_back(operand(buffer, access));
   }
   Id addBuffer(Id rank, Id stage, BufferKind kind, Bytes bytes);
-  Id channelOf(Id source, Id destination);
-  uint8_t streamOf(Id rank, Id channel, bool sends);
+  const Route &routeOf(Id source, Id destination);
+  uint8_t addStream(Id rank, std::string name);
   void addInput(Id rank, Id node, Id value);
   void addOutput(Id rank, Id node, Id value);
 
@@ -67,9 +73,8 @@ private:
   std::vector<RankState> states;
   std::vector<StateBuffers> stateOfStage;
   std::vector<Id> rankOfStage;
-  llvm::DenseMap<uint64_t, Id> channels; ///< by (source, destination)
-  std::vector<uint32_t> opOfNode;        ///< position in its rank's list
-  std::vector<Id> bufferOfValue;         ///< on its producer's rank
+  std::vector<uint32_t> opOfNode; ///< position in its rank's list
+  std::vector<Id> bufferOfValue;  ///< on its producer's rank
   /// Received copies of a value: a chain of messages, the newest first.
   std::vector<Id> newestMessage, nextMessage;
   std::vector<Id> bufferOfMessage;
@@ -200,32 +205,30 @@ Id Lowering::addBuffer(Id rank, Id stage, BufferKind kind, Bytes bytes) {
   return static_cast<Id>(buffers.size() - 1);
 }
 
-Id Lowering::channelOf(Id source, Id destination) {
-  auto next = static_cast<Id>(plan.channels.size());
-  auto [found, added] =
-      channels.try_emplace(uint64_t(source) << 32 | destination, next);
-  if (added) {
-    Link link = network.between(source, destination);
-    plan.channels.push_back(
-        {next, source, destination, link.latency, link.bandwidth});
-  }
-  return found->second;
+const Lowering::Route &Lowering::routeOf(Id source, Id destination) {
+  llvm::SmallVector<Route, 4> &routes = states[source].routes;
+  for (const Route &route : routes)
+    if (route.destination == destination)
+      return route;
+  auto channel = static_cast<Id>(plan.channels.size());
+  Link link = network.between(source, destination);
+  plan.channels.push_back(
+      {channel, source, destination, link.latency, link.bandwidth});
+  return routes.emplace_back(
+      Route{destination, channel,
+            addStream(source, "send-" + std::to_string(destination)),
+            addStream(destination, "receive-" + std::to_string(source))});
 }
 
-/// The stream of `rank` for a channel. Should a rank have more channels than
-/// streams, the last stream carries all that are left.
-uint8_t Lowering::streamOf(Id rank, Id channel, bool sends) {
+/// A new stream of `rank`. Should a rank have more channels than it can have
+/// streams, the last one carries all that are left.
+uint8_t Lowering::addStream(Id rank, std::string name) {
   std::vector<std::string> &streams = plan.ranks[rank].streams;
-  constexpr size_t kMaxStreams = 255;
-  auto next = static_cast<uint8_t>(std::min(streams.size(), kMaxStreams - 1));
-  auto [found, added] = states[rank].streamOfChannel.try_emplace(channel, next);
-  if (added && next == streams.size()) {
-    const Channel &path = plan.channels[channel];
-    streams.push_back(sends ? "send-" + std::to_string(path.destination)
-                            : "receive-" + std::to_string(path.source));
+  if (streams.size() < kMaxStreams) {
+    streams.push_back(std::move(name));
     states[rank].awaited.push_back(0);
   }
-  return found->second;
+  return static_cast<uint8_t>(streams.size() - 1);
 }
 
 static BufferKind bufferKind(ValueKind kind) {
@@ -306,20 +309,19 @@ void Lowering::addMessage(Id number) {
       consumer = &graph.nodes[use];
   Op send =
       value.kind == ValueKind::Gradient ? Op::SendBackward : Op::SendForward;
-  Id channel = channelOf(message.source, message.destination);
+  const Route &route = routeOf(message.source, message.destination);
 
-  uint8_t out = streamOf(message.source, channel, true);
-  beginOp(message.source, send, producer.stage, producer.microbatch, out)
-      .channel = channel;
+  beginOp(message.source, send, producer.stage, producer.microbatch,
+          route.sendStream)
+      .channel = route.channel;
   waitFor(message.source, opOfNode[value.producer]);
   addOperand(message.source, bufferOfValue[message.value], Access::Read);
 
-  uint8_t in = streamOf(message.destination, channel, false);
   receiveOf[number] =
       static_cast<uint32_t>(plan.ranks[message.destination].ops.size());
   beginOp(message.destination, info(send).mate, consumer->stage,
-          consumer->microbatch, in)
-      .channel = channel;
+          consumer->microbatch, route.receiveStream)
+      .channel = route.channel;
   bufferOfMessage[number] = addBuffer(message.destination, consumer->stage,
                                       bufferKind(value.kind), value.bytes);
   addOperand(message.destination, bufferOfMessage[number], Access::Write);

@@ -3,33 +3,18 @@
 #include "ir/text/Text.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/MathExtras.h"
 
 #include <chrono>
 
 namespace sluice {
 
-llvm::StringRef artifactName(Artifact artifact) {
-  switch (artifact) {
-  case Artifact::Spec:
-    return "spec";
-  case Artifact::Model:
-    return "model";
-  case Artifact::Stages:
-    return "stages";
-  case Artifact::Graph:
-    return "graph";
-  case Artifact::Warmup:
-    return "warmup counts";
-  case Artifact::Schedule:
-    return "schedule";
-  case Artifact::Timing:
-    return "timing";
-  case Artifact::Plan:
-    return "plan";
-  }
-  return "";
-}
+static constexpr llvm::StringRef kArtifactNames[] = {
+#define SLUICE_ARTIFACT(Name, Member, Text) Text,
+#include "compiler/passes/Artifacts.def"
+};
 
 static constexpr Artifacts bit(Artifact artifact) {
   return 1u << static_cast<unsigned>(artifact);
@@ -52,6 +37,15 @@ Pipeline fullPipeline() {
   return pipeline;
 }
 
+Pipeline pipelineBefore(llvm::StringRef text) {
+  Pipeline pipeline = fullPipeline();
+  llvm::erase_if(pipeline,
+                 [reached = false, text](const PassInfo *pass) mutable {
+                   return reached |= pass->text == text;
+                 });
+  return pipeline;
+}
+
 static const PassInfo *findPass(llvm::StringRef text) {
   const auto *found = llvm::find_if(
       kPasses, [&](const PassInfo &pass) { return pass.text == text; });
@@ -71,8 +65,8 @@ static const PassInfo &nearestPass(llvm::StringRef text) {
 static Artifacts after(const PassInfo &pass, Artifacts available) {
   if (!pass.makes)
     return available;
-  Artifacts upToNew = (pass.makes << 1) - 1;
-  return (available & upToNew) | pass.makes;
+  unsigned latest = llvm::Log2_32(pass.makes);
+  return (available & llvm::maskTrailingOnes<Artifacts>(latest)) | pass.makes;
 }
 
 bool parsePipeline(llvm::StringRef text, Artifacts available,
@@ -86,50 +80,34 @@ bool parsePipeline(llvm::StringRef text, Artifacts available,
               nearestPass(name).text.str() + "'";
       return false;
     }
-    for (unsigned i = 0; i < kArtifactCount; ++i)
-      if (pass->needs & ~available & (1u << i)) {
-        error = "pass '" + pass->text.str() + "' needs a " +
-                artifactName(static_cast<Artifact>(i)).str() +
-                ", which neither the input nor an earlier pass gives";
-        return false;
-      }
+    if (Artifacts missing = pass->needs & ~available) {
+      error = "pass '" + pass->text.str() + "' needs " +
+              kArtifactNames[llvm::countr_zero(missing)].str() +
+              ", which neither the input nor an earlier pass gives";
+      return false;
+    }
     available = after(*pass, available);
     pipeline.push_back(pass);
   }
   return true;
 }
 
-Artifacts artifactsOf(const Compilation &c) {
+Artifacts artifactsOf(const Compilation &compilation) {
   Artifacts present = 0;
-  auto add = [&](Artifact artifact, bool there) {
-    if (there)
-      present |= bit(artifact);
-  };
-  add(Artifact::Spec, c.spec.has_value());
-  add(Artifact::Model, c.model.has_value());
-  add(Artifact::Stages, c.stages.has_value());
-  add(Artifact::Graph, c.graph.has_value());
-  add(Artifact::Warmup, c.warmup.has_value());
-  add(Artifact::Schedule, c.schedule.has_value());
-  add(Artifact::Timing, c.timing.has_value());
-  add(Artifact::Plan, c.plan.has_value());
+#define SLUICE_ARTIFACT(Name, Member, Text)                                    \
+  if (compilation.Member)                                                      \
+    present |= bit(Artifact::Name);
+#include "compiler/passes/Artifacts.def"
   return present;
 }
 
-/// Drops what `after` says a pass invalidates.
-static void invalidate(const PassInfo &pass, Compilation &c) {
+/// Drops what `pass` makes anew and what was made from it.
+static void invalidate(const PassInfo &pass, Compilation &compilation) {
   Artifacts keep = after(pass, ~0u);
-  auto drop = [&](Artifact artifact, auto &holder) {
-    if (!(keep & bit(artifact)))
-      holder.reset();
-  };
-  drop(Artifact::Model, c.model);
-  drop(Artifact::Stages, c.stages);
-  drop(Artifact::Graph, c.graph);
-  drop(Artifact::Warmup, c.warmup);
-  drop(Artifact::Schedule, c.schedule);
-  drop(Artifact::Timing, c.timing);
-  drop(Artifact::Plan, c.plan);
+#define SLUICE_ARTIFACT(Name, Member, Text)                                    \
+  if (!(keep & bit(Artifact::Name)))                                           \
+    compilation.Member.reset();
+#include "compiler/passes/Artifacts.def"
 }
 
 bool runPipeline(const Pipeline &pipeline, Compilation &compilation,

@@ -13,19 +13,11 @@
 
 namespace sluice {
 
-/// What passes need and make; in the order in which they follow each other.
+/// What passes need and make; rows of Artifacts.def.
 enum class Artifact : uint8_t {
-  Spec,
-  Model,
-  Stages,
-  Graph,
-  Warmup,
-  Schedule,
-  Timing,
-  Plan
+#define SLUICE_ARTIFACT(Name, ...) Name,
+#include "compiler/passes/Artifacts.def"
 };
-inline constexpr unsigned kArtifactCount = 8;
-llvm::StringRef artifactName(Artifact artifact);
 
 /// A set of artifacts, one bit each.
 using Artifacts = uint32_t;
@@ -46,6 +38,9 @@ using Pipeline = std::vector<const PassInfo *>;
 
 /// Every pass from a spec to a verified plan.
 Pipeline fullPipeline();
+
+/// The passes of fullPipeline before the one of this name.
+Pipeline pipelineBefore(llvm::StringRef text);
 
 /// Reads "a,b,c". On failure says in `error` which name is unknown (with the
 /// nearest known one), or which pass needs what neither the input nor an

@@ -1,34 +1,54 @@
 //===- RaisePlan.cpp - Graph, schedule and timing of a plan that was read -===//
 #include "compiler/Compilation.h"
 #include "compiler/passes/GraphBuilder.h"
+#include "compiler/passes/PassManager.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 namespace sluice {
 
-/// Whether a backward of `plan` is split into I and W.
-static bool hasSplitBackward(const Plan &plan) {
-  return llvm::any_of(plan.ranks, [](const RankPlan &rank) {
-    return llvm::any_of(
-        rank.ops, [](const PlanOp &op) { return op.op == Op::BackwardInput; });
-  });
-}
+namespace {
+/// The computations of a plan or a graph by name, for looking up.
+class Names {
+public:
+  void add(Op op, Id stage, Id microbatch, Id value) {
+    entries.emplace_back(keyOf(op, stage, microbatch), value);
+  }
+  void sort() { llvm::sort(entries); }
+  /// What was added under this name; kNone if nothing was.
+  Id find(Op op, Id stage, Id microbatch) const {
+    Key key = keyOf(op, stage, microbatch);
+    auto found = llvm::lower_bound(entries, std::pair(key, Id(0)));
+    return found != entries.end() && found->first == key ? found->second
+                                                         : kNone;
+  }
 
-/// Identifies a computation among the nodes of a graph.
-static uint64_t keyOf(Op op, Id stage, Id microbatch) {
-  return (uint64_t(stage) << 32 | microbatch) * kOpCount +
-         static_cast<unsigned>(op);
-}
+private:
+  using Key = std::tuple<Id, Id, Op>;
+  static Key keyOf(Op op, Id stage, Id microbatch) {
+    return {microbatch, stage, op};
+  }
+  std::vector<std::pair<Key, Id>> entries;
+};
+} // namespace
 
-void raisePlan(Compilation &c) {
+bool raisePlan(Compilation &c) {
   const Plan &plan = *c.plan;
+  Names splits;
+  for (const RankPlan &rank : plan.ranks)
+    for (const PlanOp &op : rank.ops)
+      if (op.op == Op::BackwardInput)
+        splits.add(op.op, op.stage, op.microbatch, 0);
+  splits.sort();
   c.graph = buildGraph({plan.stages, plan.edges}, plan.microbatches,
-                       hasSplitBackward(plan), plan.timeUnit);
-  std::vector<std::pair<uint64_t, Id>> nodes;
-  nodes.reserve(c.graph->nodes.size());
+                       plan.timeUnit, [&](Id stage, Id microbatch) {
+                         return splits.find(Op::BackwardInput, stage,
+                                            microbatch) != kNone;
+                       });
+  Names nodes;
   for (auto [id, node] : llvm::enumerate(c.graph->nodes))
-    nodes.emplace_back(keyOf(node.op, node.stage, node.microbatch), id);
-  llvm::sort(nodes);
+    nodes.add(node.op, node.stage, node.microbatch, id);
+  nodes.sort();
 
   Schedule schedule;
   schedule.name = plan.schedule;
@@ -36,17 +56,14 @@ void raisePlan(Compilation &c) {
   schedule.firstOfRank.push_back(0);
   for (const RankPlan &rank : plan.ranks) {
     for (const PlanOp &op : rank.ops) {
-      if (!isCompute(op.op))
-        continue;
-      uint64_t key = keyOf(op.op, op.stage, op.microbatch);
-      auto found = llvm::lower_bound(nodes, std::pair(key, Id(0)));
-      if (found != nodes.end() && found->first == key)
-        schedule.order.push_back(found->second);
+      Id node = nodes.find(op.op, op.stage, op.microbatch);
+      if (node != kNone)
+        schedule.order.push_back(node);
     }
     schedule.firstOfRank.push_back(static_cast<Id>(schedule.order.size()));
   }
   c.schedule = std::move(schedule);
-  c.timing = simulateSchedule(*c.graph, *c.schedule, c.network());
+  return passes::VerifyScheduleGate(c) && passes::SimulateOps(c);
 }
 
 } // namespace sluice

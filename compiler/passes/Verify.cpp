@@ -7,7 +7,6 @@
 #include "ir/verify/Verify.h"
 #include "compiler/MemoryAdvice.h"
 #include "compiler/passes/PassManager.h"
-#include "ir/PlanFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -25,13 +24,6 @@ static SourceLocation locationOf(const Plan &plan,
 }
 
 bool passes::VerifyPlanGate(Compilation &c) {
-  for (Id rank = 0; rank < c.plan->ranks.size(); ++rank) {
-    Status status = checkStructure(*c.plan, rank);
-    if (!status.ok()) {
-      c.diagnostics.error({}, status.message());
-      return false;
-    }
-  }
   verify::Result result = verify::verifyPlan(*c.plan);
   bool overLimit = false;
   for (const verify::Finding &finding : result.errors) {

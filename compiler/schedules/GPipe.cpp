@@ -8,6 +8,10 @@
 
 namespace sluice {
 
+uint32_t schedules::gPipeWarmup(const ScheduleProblem &problem, Id) {
+  return problem.microbatches;
+}
+
 RankProgram schedules::GPipe(const ScheduleProblem &problem, Id,
                              uint32_t warmup) {
   return pairedProgram(problem.microbatches, warmup);

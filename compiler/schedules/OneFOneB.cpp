@@ -7,7 +7,15 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/schedules/Schedules.h"
 
+#include <algorithm>
+
 namespace sluice {
+
+/// The first backward of rank r can only come back after the p-1-r ranks behind
+/// it have had their forward.
+uint32_t schedules::oneFOneBWarmup(const ScheduleProblem &problem, Id rank) {
+  return std::min(problem.microbatches, problem.ranks - 1 - rank);
+}
 
 RankProgram schedules::OneFOneB(const ScheduleProblem &problem, Id,
                                 uint32_t warmup) {

@@ -1,7 +1,5 @@
 #include "compiler/schedules/Schedules.h"
 
-#include <algorithm>
-
 namespace sluice {
 
 std::string_view placementName(PlacementKind kind) {
@@ -13,23 +11,9 @@ std::string_view placementName(PlacementKind kind) {
 }
 
 namespace {
-namespace warmups {
-constexpr uint32_t (*none)(const ScheduleProblem &, Id) = nullptr;
-
-uint32_t allForwards(const ScheduleProblem &problem, Id) {
-  return problem.microbatches;
-}
-
-/// PipeDream-flush: the first backward of rank r can only come back after the
-/// p-1-r ranks behind it have had their forward.
-uint32_t oneFOneB(const ScheduleProblem &problem, Id rank) {
-  return std::min(problem.microbatches, problem.ranks - 1 - rank);
-}
-} // namespace warmups
-
 constexpr ScheduleInfo kSchedules[] = {
 #define SLUICE_SCHEDULE(Name, Text, Placement, Warmup, Adjustable)             \
-  {Text, PlacementKind::Placement, warmups::Warmup, Adjustable,                \
+  {Text, PlacementKind::Placement, schedules::Warmup, Adjustable,              \
    schedules::Name},
 #include "compiler/schedules/Schedules.def"
 };

@@ -67,6 +67,11 @@ namespace schedules {
 #define SLUICE_SCHEDULE(Name, ...)                                             \
   RankProgram Name(const ScheduleProblem &problem, Id rank, uint32_t warmup);
 #include "compiler/schedules/Schedules.def"
+
+/// For schedules whose rule has no count.
+inline constexpr uint32_t (*none)(const ScheduleProblem &, Id) = nullptr;
+uint32_t gPipeWarmup(const ScheduleProblem &problem, Id rank);
+uint32_t oneFOneBWarmup(const ScheduleProblem &problem, Id rank);
 } // namespace schedules
 
 } // namespace sluice

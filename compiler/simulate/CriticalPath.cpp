@@ -1,6 +1,9 @@
 #include "compiler/simulate/Simulate.h"
 
+#include "llvm/ADT/DenseMap.h"
+
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -24,19 +27,26 @@ private:
   const ScheduleTiming &timing;
   std::vector<Id> previous; ///< per node, the one before it on its rank
   std::vector<Id> byValue;  ///< messages in order of their value
+  std::vector<Id> onLink;   ///< per message, the one before it on its link
 };
 
 PathWalk::PathWalk(const Graph &graph, const Schedule &schedule,
                    const ScheduleTiming &timing)
     : graph(graph), timing(timing), previous(graph.nodes.size(), kNone),
-      byValue(timing.messages.size()) {
+      byValue(timing.messages.size()), onLink(timing.messages.size()) {
   for (Id rank = 0; rank < schedule.ranks(); ++rank) {
     std::span<const Id> order = schedule.rank(rank);
     for (size_t i = 1; i < order.size(); ++i)
       previous[order[i]] = order[i - 1];
   }
-  for (Id i = 0; i < byValue.size(); ++i)
+  llvm::DenseMap<std::pair<Id, Id>, Id> latest;
+  for (Id i = 0; i < byValue.size(); ++i) {
     byValue[i] = i;
+    const Message &message = timing.messages[i];
+    auto [found, added] =
+        latest.try_emplace({message.source, message.destination}, i);
+    onLink[i] = added ? kNone : std::exchange(found->second, i);
+  }
   std::stable_sort(byValue.begin(), byValue.end(), [&](Id a, Id b) {
     return timing.messages[a].value < timing.messages[b].value;
   });
@@ -62,15 +72,11 @@ Id PathWalk::messageTo(Id value, Id rank) const {
 /// The producer of `message`, or of the earliest message of a run that kept
 /// the link busy until this one.
 Id PathWalk::senderBefore(Id message) const {
-  const Message &first = timing.messages[message];
   Id held = message;
-  for (Id i = message; i != kNone; --i) {
-    const Message &earlier = timing.messages[i];
-    if (earlier.source != first.source ||
-        earlier.destination != first.destination)
-      continue;
-    held = i;
-    if (earlier.start == timing.end[graph.values[earlier.value].producer])
+  for (Id earlier = message; earlier != kNone; earlier = onLink[earlier]) {
+    held = earlier;
+    const Message &sent = timing.messages[earlier];
+    if (sent.start == timing.end[graph.values[sent.value].producer])
       break;
   }
   return graph.values[timing.messages[held].value].producer;

@@ -244,14 +244,17 @@ void ReportBuilder::slowest() {
 }
 
 void ReportBuilder::weightOrder() {
-  std::vector<Id> next(graph.stages.size(), 0);
+  // Of I too: what has no product of matrices, such as the gradient of a norm,
+  // is summed there. Per stage and kind of backward, the last microbatch.
+  std::vector<Id> last(graph.stages.size() * kOpCount, 0);
   for (Id node : in.schedule.order) {
     const Node &n = graph.nodes[node];
     Flight flight = info(n.op).flight;
-    if (flight != Flight::ClosesWeight && flight != Flight::ClosesBoth)
+    if (flight == Flight::Opens || flight == Flight::Keeps)
       continue;
-    report.weightsInOrder &= n.microbatch >= next[n.stage];
-    next[n.stage] = n.microbatch;
+    Id &before = last[n.stage * kOpCount + static_cast<unsigned>(n.op)];
+    report.weightsInOrder &= n.microbatch >= before;
+    before = n.microbatch;
   }
 }
 

@@ -285,7 +285,7 @@ std::optional<Ticks> Field::time() const {
 std::optional<Bytes> Field::bytes() const {
   std::string must = "a size such as 512, 64MB or 80GiB, not negative and not "
                      "over " +
-                     std::to_string(Bytes(1) << 62) + " bytes";
+                     std::to_string(kMaxBytes) + " bytes";
   std::optional<std::string_view> text = numeral(must);
   if (!text)
     return std::nullopt;
@@ -298,7 +298,7 @@ std::optional<Bytes> Field::bytes() const {
 std::optional<Bytes> Field::bandwidth() const {
   std::string must = "a bandwidth such as 50GB/s, or bytes per abstract unit "
                      "such as 100, of at least 1 and not over " +
-                     std::to_string(Bytes(1) << 62) + " bytes";
+                     std::to_string(kMaxBytes) + " bytes";
   std::optional<std::string_view> text = numeral(must);
   if (!text)
     return std::nullopt;

@@ -7,11 +7,13 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/spec/Sections.h"
 
+#include <algorithm>
+#include <iterator>
+
 namespace sluice {
 
 namespace {
 
-constexpr uint64_t kMaxBytes = uint64_t(1) << 62;
 constexpr uint64_t kMaxSteps = 1'000'000'000;
 
 //===----------------------------------------------------------------------===//
@@ -505,6 +507,12 @@ void noteTransformerTimes(const Field &top, const Spec &spec) {
 }
 
 } // namespace
+
+bool isRunKey(std::string_view key) {
+  return std::any_of(
+      std::begin(kRunKeys), std::end(kRunKeys),
+      [&](const Key<RunSpec> &known) { return known.name == key; });
+}
 
 void readSpec(const Field &top, Spec &spec) {
   if (top.node.kind == YamlKind::Null) {

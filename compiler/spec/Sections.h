@@ -13,6 +13,9 @@ inline constexpr uint64_t kMaxStages = 1 << 16;
 inline constexpr uint64_t kMaxMicrobatches = 1 << 24;
 inline constexpr uint64_t kMaxStageMicrobatches = 1 << 28;
 
+/// The keys of the `run` section, which may also be set in a plan.
+bool isRunKey(std::string_view key);
+
 /// Reads the whole tree of a spec, reporting every fault.
 void readSpec(const Field &top, Spec &spec);
 

@@ -213,7 +213,8 @@ bool GraphParser::checkStages() {
   plan.edges.swap(graph.edges);
   bool good = true;
   findHeaderFaults(plan, [&](const StructureFault &fault) {
-    good = lexer.errorAt(stageLines.at(fault), describe(plan, 0, fault));
+    if (fault.part != StructureFault::Part::Plan) // a graph may be empty
+      good = lexer.errorAt(stageLines.at(fault), describe(plan, 0, fault));
     return true;
   });
   plan.stages.swap(graph.stages);

@@ -1,5 +1,4 @@
 #include "ir/verify/Flow.h"
-#include "ir/verify/Rights.h"
 
 #include <algorithm>
 #include <cstring>
@@ -52,11 +51,13 @@ constexpr std::string_view verb(Access access) {
 RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
   stateOf.assign(of.plan.stages.size() * 3, {kNone, kNone});
   for (const Stage &stage : of.plan.stages) {
-    unsigned needed = 0;
-    for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
-      if (stateBytes(stage, static_cast<BufferKind>(kind)) != 0)
-        needed |= 1u << kind;
-    stateNeeded.push_back(static_cast<uint8_t>(needed));
+    auto &needed = stateNeeded.emplace_back();
+    unsigned kinds = 0;
+    for (unsigned kind = 0; kind < kFirstValue; ++kind) {
+      needed[kind] = stateBytes(stage, static_cast<BufferKind>(kind));
+      kinds |= needed[kind] != 0 ? 1u << kind : 0;
+    }
+    stateKinds.push_back(static_cast<uint8_t>(kinds));
   }
 }
 
@@ -70,8 +71,11 @@ void RankFlow::check(Id which) {
        ++unit) {
     auto [first, end] = index.members(unit);
     startUnit(first - begin, end - begin);
-    for (Id op = first; op < end; ++op)
-      checkOp(op - begin);
+    for (uint32_t at = first - begin; at < end - begin; ++at)
+      if (isMessage(list->ops[at].op))
+        checkMessage(at);
+      else
+        checkCompute(at);
     endUnit(first - begin, end - begin);
   }
 }
@@ -81,14 +85,12 @@ void RankFlow::prepare() {
   for (const PlanOp &op : list->ops)
     most = std::max(most, op.stream);
   streams = (size_t(most) + kLanes) / kLanes * kLanes;
-  clock.assign(streams, 0);
-  nothing.assign(streams, 0);
-  last.assign(streams, kNone);
-  onStream.assign(streams, 0);
-  ends.resize(list->ops.size() * streams);
-  position.resize(list->ops.size());
-  content.assign(list->buffers.size(), {kNone, kNone, kNone, false});
-  touched.assign(list->buffers.size() * streams, 0);
+  // Every row but the first is written before it is read.
+  ends.resize((list->ops.size() + 1) * streams);
+  std::fill_n(ends.begin(), streams, 0);
+  last.assign(streams, 0);
+  content.assign(list->buffers.size(), {});
+  shared.clear();
   bytes.reset(list->buffers);
 }
 
@@ -131,111 +133,283 @@ void RankFlow::checkPersistent() {
 void RankFlow::joinClock(const uint32_t *other) {
   for (size_t s = 0; s < streams; s += kLanes) {
     int32_t mine[kLanes], theirs[kLanes];
-    std::memcpy(mine, clock.data() + s, sizeof mine);
+    std::memcpy(mine, clock + s, sizeof mine);
     std::memcpy(theirs, other + s, sizeof theirs);
     for (size_t lane = 0; lane < kLanes; ++lane)
       mine[lane] = mine[lane] > theirs[lane] ? mine[lane] : theirs[lane];
-    std::memcpy(clock.data() + s, mine, sizeof mine);
+    std::memcpy(clock + s, mine, sizeof mine);
   }
+}
+
+/// Copies a clock to another row.
+void RankFlow::copyClock(const uint32_t *from, uint32_t *to) const {
+  for (size_t s = 0; s < streams; s += kLanes)
+    std::memcpy(to + s, from + s, kLanes * sizeof *to);
 }
 
 /// A unit starts after what was last on its streams and what it waits for.
 void RankFlow::startUnit(uint32_t first, uint32_t end) {
-  bool isFirst = true;
+  clock = endOf(first);
+  copyClock(&ends[last[list->ops[first].stream] * streams], clock);
   for (uint32_t at = first; at < end; ++at) {
-    uint8_t stream = list->ops[at].stream;
-    position[at] = onStream[stream]++;
-    const uint32_t *before =
-        last[stream] == kNone ? nothing.data() : &ends[last[stream] * streams];
-    if (isFirst)
-      std::copy(before, before + streams, clock.data());
-    else
-      joinClock(before);
-    isFirst = false;
+    if (at != first)
+      joinClock(&ends[last[list->ops[at].stream] * streams]);
     for (uint32_t wait : waitsAt(*list, at))
       if (wait < first) // a wait inside the group is a deadlock, told elsewhere
-        joinClock(&ends[wait * streams]);
+        joinClock(endOf(wait));
   }
 }
 
 void RankFlow::endUnit(uint32_t first, uint32_t end) {
   for (uint32_t at = first; at < end; ++at) {
     uint8_t stream = list->ops[at].stream;
-    last[stream] = at;
-    clock[stream] = onStream[stream];
+    last[stream] = at + 1;
+    clock[stream] = at + 1;
   }
-  for (uint32_t at = first; at < end; ++at) {
-    uint32_t *mine = &ends[at * streams];
-    for (size_t s = 0; s < streams; s += kLanes)
-      for (size_t lane = s; lane < s + kLanes; ++lane)
-        mine[lane] = clock[lane];
-  }
+  for (uint32_t at = first + 1; at < end; ++at)
+    copyClock(clock, endOf(at));
 }
 
-/// Whether all uses of `buffer` so far have ended when the unit starts.
-bool RankFlow::allEnded(Id buffer) const {
-  const uint32_t *lastUse = &touched[size_t(buffer) * streams];
-  for (size_t s = 0; s < streams; s += kLanes) {
-    int32_t used[kLanes], ended[kLanes];
-    std::memcpy(used, lastUse + s, sizeof used);
-    std::memcpy(ended, clock.data() + s, sizeof ended);
-    int32_t late = 0; // negative if any was used after what has ended
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      late |= ended[lane] - used[lane];
-    if (late < 0)
+/// allEnded() of a buffer with a row.
+bool RankFlow::sharedEnded(const Content &of) const {
+  const uint32_t *lastUse = &shared[size_t(of.lastUse) * streams];
+  for (size_t s = 0; s < streams; ++s)
+    if (lastUse[s] > clock[s])
       return false;
-  }
   return true;
 }
 
-/// The operation that allEnded() found; for messages only.
-uint32_t RankFlow::notEnded(Id buffer) const {
-  const uint32_t *lastUse = &touched[size_t(buffer) * streams];
-  for (size_t s = 0; s < streams; ++s) {
-    if (lastUse[s] <= clock[s])
-      continue;
-    uint32_t seen = 0;
-    for (uint32_t at = 0; at < list->ops.size(); ++at)
-      if (list->ops[at].stream == s && ++seen == lastUse[s])
-        return at;
+/// The operation that allEnded() found; for texts only.
+uint32_t RankFlow::notEnded(const Content &of) const {
+  if (!of.isShared)
+    return of.lastUse - 1;
+  const uint32_t *lastUse = &shared[size_t(of.lastUse) * streams];
+  size_t s = 0;
+  while (lastUse[s] <= clock[s])
+    ++s;
+  return lastUse[s] - 1;
+}
+
+/// Notes a use in the buffer's row, which it gets if it has none.
+void RankFlow::share(uint32_t at, Content &of) {
+  if (!of.isShared) {
+    auto row = static_cast<uint32_t>(shared.size() / streams);
+    shared.resize(shared.size() + streams, 0);
+    shared[row * streams + of.useStream] = of.lastUse;
+    of.lastUse = row;
+    of.isShared = true;
   }
-  return 0;
+  shared[size_t(of.lastUse) * streams + list->ops[at].stream] = at + 1;
 }
 
 //===----------------------------------------------------------------------===//
 // Operands
 //===----------------------------------------------------------------------===//
 
-void RankFlow::checkOp(uint32_t at) {
-  uses = {};
-  for (Operand operand : operandsAt(*list, at))
-    use(at, operand);
-  if (!isMessage(list->ops[at].op))
-    checkUses(at);
+/// A message has one operand, of the right kind: its structure was checked.
+void RankFlow::checkMessage(uint32_t at) {
+  const PlanOp &op = list->ops[at];
+  Id buffer = list->operands[op.firstOperand].buffer;
+  Id edge = index.edge[index.firstOp[rank] + at];
+  Id what = edge == kNone ? kAny : edge;
+  if (isSend(op.op))
+    readValue(at, buffer, Access::Read, what);
+  else
+    writeValue(at, buffer, what);
 }
 
-void RankFlow::use(uint32_t at, Operand operand) {
+void RankFlow::checkCompute(uint32_t at) {
   const PlanOp &op = list->ops[at];
+  bool forward =
+      (rights(op.op).accesses[static_cast<unsigned>(BufferKind::Activation)]) !=
+      0;
+  Uses uses{op, at, rights(op.op),
+            (forward ? index.incoming : index.gradientIn).of(op.stage),
+            (forward ? index.outgoing : index.gradientOut).of(op.stage)};
+  for (Operand operand : operandsAt(*list, at))
+    use(uses, operand);
+  checkUses(uses);
+}
+
+void RankFlow::use(Uses &uses, Operand operand) {
   Id buffer = operand.buffer;
   BufferKind kind = list->buffers[buffer].kind;
-  unsigned allowed = rights(op.op).accesses[static_cast<unsigned>(kind)];
+  unsigned allowed = uses.rights.accesses[static_cast<unsigned>(kind)];
   auto access = static_cast<Access>(operand.access);
   if (!(allowed & bit(access)))
-    return tell(FindingKind::Malformed, at, [&] {
-      return nameOf(op) + " " + std::string(verb(access)) + " " +
+    return tell(FindingKind::Malformed, uses.at, [&] {
+      return nameOf(uses.op) + " " + std::string(verb(access)) + " " +
              bufferName(buffer) + ", which its kind of operation may not";
     });
-  if (info(kind).persistent)
-    useState(at, buffer, access);
-  else if (access == Access::Write)
-    writeValue(at, buffer);
+  if (static_cast<unsigned>(kind) < kFirstValue)
+    useState(uses, buffer, access);
   else
-    readValue(at, buffer, access);
+    useValue(uses, buffer, access);
 }
 
-void RankFlow::useState(uint32_t at, Id buffer, Access access) {
+void RankFlow::useState(Uses &uses, Id buffer, Access access) {
+  const Buffer &used = list->buffers[buffer];
+  Content &state = content[buffer];
+  auto kind = static_cast<unsigned>(used.kind);
+  bool isRead = access == Access::Read;
+  bool isOwn =
+      used.kind == BufferKind::Workspace || used.stage == uses.op.stage;
+  bool ordered = allEnded(state) ||
+                 (isRead && (state.writer == kNone || hasEnded(state.writer)));
+  if (!isOwn || !ordered || used.bytes < stateNeeded[uses.op.stage][kind])
+    explainState(uses.at, buffer, access);
+  uses.state |= bit(used.kind);
+  touch(uses.at, state);
+  if (!isRead)
+    state.writer = uses.at;
+}
+
+/// Values are expected in order of their edges; one read too many is counted
+/// at the end.
+void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
+  BufferKind kind = list->buffers[buffer].kind;
+  bool isWrite = access == Access::Write;
+  uint32_t nth = (isWrite ? uses.written : uses.read)[valueKind(kind)]++;
+  Id what = uses.op.stage;
+  if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
+    uses.stored += list->buffers[buffer].bytes;
+  } else {
+    std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
+    what = nth < edges.size() ? edges[nth] : kNone;
+  }
+  if (isWrite)
+    writeValue(uses.at, buffer, what);
+  else if (what != kNone)
+    readValue(uses.at, buffer, access, what);
+}
+
+void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
+  const PlanOp &op = list->ops[at];
+  Content &value = content[buffer];
+  // If all uses have ended, so has the writing.
+  if (!value.alive || value.what != what || value.microbatch != op.microbatch ||
+      !allEnded(value) || op.op == Op::BackwardWeight)
+    explainRead(at, buffer, access, what);
+  touch(at, value);
+  if (access == Access::Update)
+    value.writer = at;
+}
+
+void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
   const PlanOp &op = list->ops[at];
   const Buffer &used = list->buffers[buffer];
+  Content &value = content[buffer];
+  bool isPassedOn =
+      used.kind == BufferKind::Activation || used.kind == BufferKind::Gradient;
+  if (isPassedOn && what < index.plan.edges.size() &&
+      used.bytes < index.plan.edges[what].bytes)
+    tell(FindingKind::Malformed, at, [&] {
+      return nameOf(op) + " writes " +
+             std::to_string(index.plan.edges[what].bytes) + " bytes to " +
+             bufferName(buffer) + ", which has " + std::to_string(used.bytes);
+    });
+  if (!allEnded(value))
+    explainBusy(at, buffer, buffer);
+  if (!value.alive)
+    takeBytes(at, buffer);
+  value.what = what;
+  value.microbatch = op.microbatch;
+  value.writer = at;
+  value.alive = true;
+  touch(at, value);
+}
+
+/// Gives the bytes of `buffer` to what operation `at` writes.
+void RankFlow::takeBytes(uint32_t at, Id buffer) {
+  bytes.write(buffer, [&](Id other) {
+    Content &lost = content[other];
+    if (!lost.alive)
+      return;
+    if (info(list->buffers[other].kind).persistent)
+      return tell(FindingKind::Lifetime, at, [&] {
+        return nameOf(list->ops[at]) + " writes " + bufferName(buffer) +
+               " over " + bufferName(other) + ", which lives for the whole run";
+      });
+    if (!allEnded(lost))
+      explainBusy(at, buffer, other);
+    lost.alive = false;
+    lost.writer = at; // who took its bytes
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Whole operations
+//===----------------------------------------------------------------------===//
+
+void RankFlow::checkUses(const Uses &uses) {
+  unsigned missing =
+      uses.rights.state & stateKinds[uses.op.stage] & ~uses.state;
+  if (missing != 0)
+    explainMissing(uses.at, missing);
+  if (uses.op.op != Op::OptimizerStep)
+    checkLists(uses);
+}
+
+/// An operation reads and writes one buffer per edge, in order of the edges,
+/// and finds or leaves all that its stage saves.
+void RankFlow::checkLists(const Uses &uses) {
+  const PlanOp &op = uses.op;
+  const Stage &stage = index.plan.stages[op.stage];
+  auto count = [&](BufferKind kind, bool isRead, size_t wanted) {
+    size_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
+    if (found != wanted)
+      tell(FindingKind::Order, uses.at, [&] {
+        return nameOf(op) + (isRead ? " reads " : " writes ") +
+               std::to_string(found) + " of kind " +
+               std::string(info(kind).text) + ", not " + std::to_string(wanted);
+      });
+  };
+  auto store = [&](Bytes wanted) {
+    if (uses.stored < wanted)
+      tell(FindingKind::Malformed, uses.at, [&] {
+        return nameOf(op) + " has " + std::to_string(uses.stored) +
+               " bytes of what stage " + std::to_string(op.stage) +
+               " saves, not " + std::to_string(wanted);
+      });
+  };
+  switch (op.op) {
+  case Op::Forward:
+    count(BufferKind::Activation, true, uses.incoming.size());
+    count(BufferKind::Activation, false, uses.outgoing.size());
+    if (stage.backward) {
+      count(BufferKind::Saved, false, 1);
+      store(stage.bytes.activation);
+    }
+    return;
+  case Op::Backward:
+  case Op::BackwardInput:
+    count(BufferKind::Gradient, true, uses.incoming.size());
+    count(BufferKind::Gradient, false, uses.outgoing.size());
+    count(BufferKind::Saved, true, 1);
+    if (op.op == Op::BackwardInput)
+      count(BufferKind::Kept, true, 1);
+    return store(stage.bytes.activation);
+  case Op::BackwardWeight:
+    count(BufferKind::Kept, true, 1);
+    return store(stage.bytes.keptForWeight);
+  case Op::Recompute:
+  case Op::SendForward:
+  case Op::RecvForward:
+  case Op::SendBackward:
+  case Op::RecvBackward:
+  case Op::OptimizerStep:
+    return;
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// Words
+//===----------------------------------------------------------------------===//
+
+void RankFlow::explainState(uint32_t at, Id buffer, Access access) {
+  const PlanOp &op = list->ops[at];
+  const Buffer &used = list->buffers[buffer];
+  const Content &state = content[buffer];
   if (isState(used.kind) && used.stage != op.stage)
     tell(FindingKind::Order, at, [&] {
       return nameOf(op) + " " + std::string(verb(access)) + " " +
@@ -248,52 +422,23 @@ void RankFlow::useState(uint32_t at, Id buffer, Access access) {
              std::string(info(used.kind).text) + ", " + bufferName(buffer) +
              " has " + std::to_string(used.bytes);
     });
-  Content &state = content[buffer];
-  bool ordered = access == Access::Read
-                     ? state.writer == kNone || hasEnded(state.writer)
-                     : allEnded(buffer);
-  if (!ordered) {
-    uint32_t other = access == Access::Read ? state.writer : notEnded(buffer);
-    tell(FindingKind::Lifetime, at, [&] {
-      return nameOf(op) + " " + std::string(verb(access)) + " " +
-             bufferName(buffer) + " while " + nameOf(list->ops[other]) +
-             " may still use it: nothing makes it wait";
-    });
-  }
-  uses.state |= bit(used.kind);
-  touch(at, buffer);
-  if (access != Access::Read)
-    state.writer = at;
+  bool isRead = access == Access::Read;
+  if (allEnded(state) ||
+      (isRead && (state.writer == kNone || hasEnded(state.writer))))
+    return;
+  uint32_t other = isRead ? state.writer : notEnded(state);
+  tell(FindingKind::Lifetime, at, [&] {
+    return nameOf(op) + " " + std::string(verb(access)) + " " +
+           bufferName(buffer) + " while " + nameOf(list->ops[other]) +
+           " may still use it: nothing makes it wait";
+  });
 }
 
-Id RankFlow::expected(uint32_t at, BufferKind kind, bool isRead) {
-  const PlanOp &op = list->ops[at];
-  if (kind == BufferKind::Saved || kind == BufferKind::Kept)
-    return op.stage;
-  if (isMessage(op.op)) {
-    Id edge = index.edge[index.firstOp[rank] + at];
-    return edge == kNone ? kAny : edge;
-  }
-  bool forward = kind == BufferKind::Activation;
-  const EdgeLists &lists = isRead
-                               ? (forward ? index.incoming : index.gradientIn)
-                               : (forward ? index.outgoing : index.gradientOut);
-  std::span<const Id> edges = lists.of(op.stage);
-  unsigned k = static_cast<unsigned>(kind);
-  Id nth = (isRead ? uses.read[k] : uses.written[k]) - 1;
-  return nth < edges.size() ? edges[nth] : kNone;
-}
-
-void RankFlow::readValue(uint32_t at, Id buffer, Access access) {
+/// A read that is not as simple as most; it may be right all the same.
+void RankFlow::explainRead(uint32_t at, Id buffer, Access access, Id what) {
   const PlanOp &op = list->ops[at];
   const Buffer &used = list->buffers[buffer];
-  Content &value = content[buffer];
-  ++uses.read[static_cast<unsigned>(used.kind)];
-  if (used.kind == BufferKind::Saved || used.kind == BufferKind::Kept)
-    uses.stored += used.bytes;
-  Id what = expected(at, used.kind, true);
-  if (what == kNone)
-    return; // one too many: counted at the end
+  const Content &value = content[buffer];
   if (!value.alive)
     tell(FindingKind::Lifetime, at,
          [&] { return lostBytes(at, buffer, verb(access)); });
@@ -317,69 +462,25 @@ void RankFlow::readValue(uint32_t at, Id buffer, Access access) {
       return nameOf(op) + " stands before " +
              opName(Op::BackwardInput, op.stage, op.microbatch);
     });
-  else if (access == Access::Update && !allEnded(buffer))
+  else if (access == Access::Update && !allEnded(value))
     tell(FindingKind::Lifetime, at, [&] {
       return nameOf(op) + " updates " + bufferName(buffer) + " while " +
-             nameOf(list->ops[notEnded(buffer)]) +
+             nameOf(list->ops[notEnded(value)]) +
              " may still use it: nothing makes it wait";
     });
-  touch(at, buffer);
-  if (access == Access::Update)
-    value.writer = at;
 }
 
-void RankFlow::writeValue(uint32_t at, Id buffer) {
-  const PlanOp &op = list->ops[at];
-  const Buffer &used = list->buffers[buffer];
-  Content &value = content[buffer];
-  ++uses.written[static_cast<unsigned>(used.kind)];
-  Id what = expected(at, used.kind, false);
-  bool isStored =
-      used.kind == BufferKind::Saved || used.kind == BufferKind::Kept;
-  if (isStored)
-    uses.stored += used.bytes;
-  else if (what < index.plan.edges.size() &&
-           used.bytes < index.plan.edges[what].bytes)
-    tell(FindingKind::Malformed, at, [&] {
-      return nameOf(op) + " writes " +
-             std::to_string(index.plan.edges[what].bytes) + " bytes to " +
-             bufferName(buffer) + ", which has " + std::to_string(used.bytes);
-    });
-  auto busy = [&](Id other) {
-    if (allEnded(other))
-      return;
-    tell(FindingKind::Lifetime, at, [&] {
-      return nameOf(op) + " writes " + bufferName(buffer) +
-             (other == buffer ? "" : " over " + bufferName(other)) + " while " +
-             nameOf(list->ops[notEnded(other)]) +
-             " may still use it: nothing makes it wait";
-    });
-  };
-  busy(buffer);
-  if (!value.alive)
-    bytes.write(buffer, [&](Id other) {
-      if (!content[other].alive)
-        return;
-      if (info(list->buffers[other].kind).persistent)
-        return tell(FindingKind::Lifetime, at, [&] {
-          return nameOf(op) + " writes " + bufferName(buffer) + " over " +
-                 bufferName(other) + ", which lives for the whole run";
-        });
-      busy(other);
-      content[other].alive = false;
-      content[other].writer = at; // who took its bytes
-    });
-  value = {what, op.microbatch, at, true};
-  touch(at, buffer);
+void RankFlow::explainBusy(uint32_t at, Id buffer, Id other) {
+  tell(FindingKind::Lifetime, at, [&] {
+    return nameOf(list->ops[at]) + " writes " + bufferName(buffer) +
+           (other == buffer ? "" : " over " + bufferName(other)) + " while " +
+           nameOf(list->ops[notEnded(content[other])]) +
+           " may still use it: nothing makes it wait";
+  });
 }
 
-//===----------------------------------------------------------------------===//
-// Whole operations
-//===----------------------------------------------------------------------===//
-
-void RankFlow::checkUses(uint32_t at) {
+void RankFlow::explainMissing(uint32_t at, unsigned missing) {
   const PlanOp &op = list->ops[at];
-  unsigned missing = rights(op.op).state & stateNeeded[op.stage] & ~uses.state;
   for (unsigned kind = 0; missing != 0; ++kind, missing >>= 1)
     if (missing & 1)
       tell(FindingKind::Malformed, at, [&] {
@@ -389,66 +490,7 @@ void RankFlow::checkUses(uint32_t at) {
                                          static_cast<BufferKind>(kind))) +
                " bytes of it";
       });
-  if (op.op != Op::OptimizerStep)
-    checkLists(at);
 }
-
-/// An operation reads and writes one buffer per edge, in order of the edges,
-/// and finds or leaves all that its stage saves.
-void RankFlow::checkLists(uint32_t at) {
-  const PlanOp &op = list->ops[at];
-  const Stage &stage = index.plan.stages[op.stage];
-  auto count = [&](BufferKind kind, bool isRead, size_t wanted) {
-    unsigned k = static_cast<unsigned>(kind);
-    size_t found = isRead ? uses.read[k] : uses.written[k];
-    if (found != wanted)
-      tell(FindingKind::Order, at, [&] {
-        return nameOf(op) + (isRead ? " reads " : " writes ") +
-               std::to_string(found) + " of kind " +
-               std::string(info(kind).text) + ", not " + std::to_string(wanted);
-      });
-  };
-  auto store = [&](Bytes wanted) {
-    if (uses.stored < wanted)
-      tell(FindingKind::Malformed, at, [&] {
-        return nameOf(op) + " has " + std::to_string(uses.stored) +
-               " bytes of what stage " + std::to_string(op.stage) +
-               " saves, not " + std::to_string(wanted);
-      });
-  };
-  switch (op.op) {
-  case Op::Forward:
-    count(BufferKind::Activation, true, index.incoming.of(op.stage).size());
-    count(BufferKind::Activation, false, index.outgoing.of(op.stage).size());
-    if (stage.backward) {
-      count(BufferKind::Saved, false, 1);
-      store(stage.bytes.activation);
-    }
-    return;
-  case Op::Backward:
-  case Op::BackwardInput:
-    count(BufferKind::Gradient, true, index.gradientIn.of(op.stage).size());
-    count(BufferKind::Gradient, false, index.gradientOut.of(op.stage).size());
-    count(BufferKind::Saved, true, 1);
-    if (op.op == Op::BackwardInput)
-      count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.activation);
-  case Op::BackwardWeight:
-    count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.keptForWeight);
-  case Op::Recompute:
-  case Op::SendForward:
-  case Op::RecvForward:
-  case Op::SendBackward:
-  case Op::RecvBackward:
-  case Op::OptimizerStep:
-    return;
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// Words
-//===----------------------------------------------------------------------===//
 
 std::string RankFlow::bufferName(Id buffer) const {
   return "buffer " + std::to_string(buffer) + " (" +

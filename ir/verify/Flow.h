@@ -11,6 +11,9 @@
 
 #include "ir/verify/Internal.h"
 #include "ir/verify/Occupancy.h"
+#include "ir/verify/Rights.h"
+
+#include <array>
 
 namespace sluice::verify {
 
@@ -18,56 +21,93 @@ namespace sluice::verify {
 class RankFlow {
 public:
   RankFlow(const PlanIndex &of, Report &to);
-  /// O(operations * streams + waits * streams + operands * streams).
+  /// O(operations * streams + waits * streams + operands), and * streams for
+  /// the operands on buffers that several streams use at once.
   void check(Id rank);
 
 private:
-  /// What a buffer holds now. For what a message carries or a stage passes on,
-  /// `what` is an edge, for the rest a stage.
+  /// What a buffer holds now, and who used it last. For what a message carries
+  /// or a stage passes on, `what` is an edge, for the rest a stage.
+  ///
+  /// The last use stands for all before it, as long as they had surely ended
+  /// when it started or are on its stream: that is so of nearly every buffer
+  /// (the epochs of Flanagan and Freund, FastTrack, PLDI 2009). Where it is
+  /// not, the buffer gets a row of `shared`: the last use on each stream.
   struct Content {
-    Id what;
-    Id microbatch;
-    uint32_t writer; ///< position of the operation, kNone before any
-    bool alive;      ///< written, and all bytes still its own
+    Id what = kNone;
+    Id microbatch = kNone;
+    uint32_t writer = kNone; ///< position of the operation, kNone before any
+    uint32_t lastUse = 0;    ///< position + 1, 0 before any; or the row
+    uint8_t useStream = 0;   ///< of the last use
+    bool alive = false;      ///< written, and all bytes still its own
+    bool isShared = false;   ///< lastUse is a row of `shared`
   };
-  /// What the operation at hand has used so far.
+  /// Kinds of buffers that hold values stand behind those that hold state.
+  static constexpr unsigned kFirstValue =
+      static_cast<unsigned>(BufferKind::Saved);
+  static constexpr unsigned kValueKinds = kBufferKindCount - kFirstValue;
+  static constexpr unsigned valueKind(BufferKind kind) {
+    return static_cast<unsigned>(kind) - kFirstValue;
+  }
+
+  /// An operation at hand, what it has to use and has used so far.
   struct Uses {
-    Id read[kBufferKindCount];
-    Id written[kBufferKindCount];
-    Bytes stored;   ///< bytes of Saved and Kept
-    unsigned state; ///< bit per kind
+    const PlanOp &op;
+    uint32_t at;
+    const Rights &rights;
+    std::span<const Id> incoming, outgoing; ///< edges to read and to write
+    uint32_t read[kValueKinds]{};
+    uint32_t written[kValueKinds]{};
+    Bytes stored = 0;   ///< bytes of Saved and Kept
+    unsigned state = 0; ///< bit per kind
   };
 
   void prepare();
-  void joinClock(const uint32_t *other);
-  void startUnit(uint32_t first, uint32_t end);
-  void endUnit(uint32_t first, uint32_t end);
-  bool hasEnded(uint32_t op) const {
-    return position[op] < clock[list->ops[op].stream];
-  }
-  bool allEnded(Id buffer) const;
-  uint32_t notEnded(Id buffer) const;
-
-  void checkOp(uint32_t at);
-  void use(uint32_t at, Operand operand);
-  void useState(uint32_t at, Id buffer, Access access);
-  void readValue(uint32_t at, Id buffer, Access access);
-  void writeValue(uint32_t at, Id buffer);
-  void touch(uint32_t at, Id buffer) {
-    touched[size_t(buffer) * streams + list->ops[at].stream] = position[at] + 1;
-  }
-  /// The value that the next read or write of `kind` is about; kNone if the
-  /// operation has none left, kAny if it may be any.
-  Id expected(uint32_t at, BufferKind kind, bool isRead);
-  void checkUses(uint32_t at);
-  void checkLists(uint32_t at);
   void checkPersistent();
 
+  uint32_t *endOf(uint32_t op) { return &ends[(op + size_t(1)) * streams]; }
+  void joinClock(const uint32_t *other);
+  void copyClock(const uint32_t *from, uint32_t *to) const;
+  void startUnit(uint32_t first, uint32_t end);
+  void endUnit(uint32_t first, uint32_t end);
+  bool hasEnded(uint32_t op) const { return op < clock[list->ops[op].stream]; }
+  /// Whether all uses of a buffer so far have ended when the unit starts.
+  bool allEnded(const Content &of) const {
+    return of.isShared ? sharedEnded(of) : of.lastUse <= clock[of.useStream];
+  }
+  bool sharedEnded(const Content &of) const;
+  uint32_t notEnded(const Content &of) const;
+  void touch(uint32_t at, Content &of) {
+    uint8_t stream = list->ops[at].stream;
+    if (of.isShared ||
+        (of.useStream != stream && of.lastUse > clock[of.useStream]))
+      return share(at, of);
+    of.lastUse = at + 1;
+    of.useStream = stream;
+  }
+  void share(uint32_t at, Content &of);
+
+  void checkMessage(uint32_t at);
+  void checkCompute(uint32_t at);
+  void use(Uses &uses, Operand operand);
+  void useState(Uses &uses, Id buffer, Access access);
+  void useValue(Uses &uses, Id buffer, Access access);
+  void readValue(uint32_t at, Id buffer, Access access, Id what);
+  void writeValue(uint32_t at, Id buffer, Id what);
+  void takeBytes(uint32_t at, Id buffer);
+  void checkUses(const Uses &uses);
+  void checkLists(const Uses &uses);
+
+  // What the walk found wrong, out of its way.
+  [[gnu::noinline]] void explainState(uint32_t at, Id buffer, Access access);
+  [[gnu::noinline]] void explainRead(uint32_t at, Id buffer, Access access,
+                                     Id what);
+  [[gnu::noinline]] void explainBusy(uint32_t at, Id buffer, Id other);
+  [[gnu::noinline]] void explainMissing(uint32_t at, unsigned missing);
   std::string bufferName(Id buffer) const;
   std::string valueName(BufferKind kind, Id what, Id microbatch) const;
   std::string lostBytes(uint32_t at, Id buffer, std::string_view does) const;
   /// Tells a finding about operation `at`; `text` is called only if wanted.
-  /// Out of line, so that the making of texts does not burden the walk.
   template <typename Text> void tell(FindingKind kind, uint32_t at, Text text) {
     if (report.admits(kind))
       report.error(kind, OpPlace{rank, at}, text());
@@ -79,20 +119,21 @@ private:
   Report &report;
   Id rank = 0;
   const RankPlan *list = nullptr;
-  size_t streams = kLanes;        ///< entries of a clock, a multiple of kLanes
-  std::vector<uint32_t> clock;    ///< when the unit at hand starts
-  std::vector<uint32_t> nothing;  ///< the clock of the beginning
-  std::vector<uint32_t> ends;     ///< per operation and stream: at its end
-  std::vector<uint32_t> last;     ///< per stream: its last operation
-  std::vector<uint32_t> position; ///< per operation: place on its stream
-  std::vector<uint32_t> onStream; ///< per stream: operations so far
-  std::vector<Content> content;   ///< per buffer
-  std::vector<uint32_t> touched;  ///< per buffer and stream: last use + 1
+  size_t streams = kLanes; ///< entries of a clock, a multiple of kLanes
+  /// Per operation its clock: of each stream, one past the position of the
+  /// last operation that has surely ended. While its unit is at hand, when the
+  /// unit starts; later, at its end. The first row is that of the beginning.
+  std::vector<uint32_t> ends;
+  uint32_t *clock = nullptr;    ///< the unit at hand: row of its first
+  std::vector<uint32_t> last;   ///< per stream: row of its last operation
+  std::vector<Content> content; ///< per buffer
+  std::vector<uint32_t> shared; ///< rows of last uses + 1, one per stream
   std::vector<std::pair<Id, Id>>
-      stateOf;                      ///< per stage and kind: (rank, buffer)
-  std::vector<uint8_t> stateNeeded; ///< per stage: bit per kind of not 0 bytes
+      stateOf; ///< per stage and kind: (rank, buffer)
+  std::vector<std::array<Bytes, kFirstValue>>
+      stateNeeded;                 ///< per stage and kind: bytes
+  std::vector<uint8_t> stateKinds; ///< per stage: bit per kind of not 0 bytes
   Occupancy bytes;
-  Uses uses{};
 };
 
 } // namespace sluice::verify

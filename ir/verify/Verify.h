@@ -71,7 +71,7 @@ struct Result {
 
 /// Proves `plan`: structure, completeness, matching, freedom from deadlock,
 /// order (every value read is the one the model means), lifetimes, memory.
-/// The plan's lists must have passed checkStructure (PlanFile.h).
+/// Numbers out of range are `malformed`; nothing is taken for granted.
 Result verifyPlan(const Plan &plan, const Options &options = {});
 
 /// Proves that `schedule` orders every node of `graph` exactly once and that

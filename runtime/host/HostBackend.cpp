@@ -1,6 +1,8 @@
 //===- runtime/host/HostBackend.cpp --------------------------------------===//
 #include "runtime/host/HostBackend.h"
 
+#include "runtime/Clock.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -241,6 +243,9 @@ Outcome HostBackend::synchronize(Failure &failure) {
     if (!moved)
       world.sleep(rank, seen);
   }
+  // The last computation may have outlasted an abort.
+  if (world.aborted())
+    return Outcome::Aborted;
   reset();
   return Outcome::Done;
 }

@@ -49,9 +49,6 @@ public:
     Id destination = kNone;
   };
   HostChannel &channel(Id id) { return channels[id]; }
-  uint32_t channelCount() const {
-    return static_cast<uint32_t>(channels.size());
-  }
 
 private:
   struct alignas(64) Bell {

@@ -1,16 +1,11 @@
 //===- runtime/host/Mailbox.cpp ------------------------------------------===//
 #include "runtime/host/Mailbox.h"
 
-#include <chrono>
+#include "runtime/Clock.h"
+
 #include <cstring>
 
 namespace sluice::runtime {
-
-int64_t nowNanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Mailbox::Posted Mailbox::post(Side side, void *data, Bytes bytes, bool stamp) {
   Half &mine = half(side);

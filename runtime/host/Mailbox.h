@@ -60,9 +60,6 @@ private:
   int64_t completedAt = 0;
 };
 
-/// Nanoseconds of the clock that all times of the runtime are in.
-int64_t nowNanoseconds();
-
 } // namespace sluice::runtime
 
 #endif // SLUICE_RUNTIME_HOST_MAILBOX_H

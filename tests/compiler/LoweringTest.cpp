@@ -220,7 +220,8 @@ TEST_CASE("lowering: skips, frozen stages and unequal microbatches") {
         Diagnostics diagnostics;
         Compilation compilation(diagnostics);
         compilation.graph =
-            buildGraph(skipGraph(frozen), 4, split, TimeUnit::Unit);
+            buildGraph(skipGraph(frozen), 4, TimeUnit::Unit,
+                       [&](Id, Id) { return split; });
         for (Value &value : compilation.graph->values) // larger, the later
           value.bytes *=
               1 + compilation.graph->nodes[value.producer].microbatch;

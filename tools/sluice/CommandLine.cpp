@@ -1,6 +1,7 @@
 #include "tools/sluice/CommandLine.h"
 
 #include "tools/sluice/Emit.h"
+#include "tools/sluice/Files.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -9,6 +10,8 @@
 #include "llvm/Support/raw_ostream.h"
 
 #include <iterator>
+#include <new>
+#include <stdexcept>
 
 #ifndef SLUICE_VERSION
 #error "SLUICE_VERSION comes from the build"
@@ -275,7 +278,13 @@ int runCommandLine(int argc, char **argv) {
                  << " --help' lists the options\n";
     return 2;
   }
-  return command->run(arguments);
+  try {
+    return command->run(arguments);
+  } catch (const std::bad_alloc &) {
+    return fail(Status::environment("out of memory"));
+  } catch (const std::length_error &) {
+    return fail(Status::environment("out of memory"));
+  }
 }
 
 } // namespace sluice

@@ -28,9 +28,10 @@ static Status selectEmits(const Arguments &arguments,
       return Status::usage("--emit names " + name + " twice");
     emits.push_back(emit);
   }
-  if (emits.size() > 1 && arguments.output.empty())
+  bool toStandardOutput = arguments.output.empty() || arguments.output == "-";
+  if (emits.size() > 1 && toStandardOutput)
     return Status::usage("several --emit need -o, the stem of their names");
-  if (!emits.front()->write && arguments.output.empty())
+  if (!emits.front()->write && toStandardOutput)
     return Status::usage("a plan is binary: name its file with -o");
   return Status();
 }

@@ -1,5 +1,6 @@
 #include "tools/sluice/Driver.h"
 
+#include "compiler/spec/Sections.h"
 #include "ir/PlanFile.h"
 #include "ir/verify/Verify.h"
 
@@ -25,9 +26,10 @@ bool loadSpec(const Arguments &arguments, const Input &input,
 static Status applyOverrides(const Arguments &arguments, Plan &plan) {
   for (const Override &override : arguments.overrides) {
     llvm::StringRef key = override.key;
-    if (!key.consume_front("run.") || key.empty())
-      return Status::usage("--set=" + escaped(override.key) +
-                           ": of a plan only keys under run. can be set");
+    if (!key.consume_front("run.") || !isRunKey(key))
+      return Status::usage(
+          "--set=" + escaped(override.key) +
+          ": of a plan only keys of the run section can be set");
     auto found = llvm::find_if(
         plan.run, [&](const auto &entry) { return entry.first == key; });
     if (found != plan.run.end())
@@ -107,10 +109,9 @@ int loadCompiled(const Arguments &arguments, const Input &input,
     if (!status.ok())
       return fail(status);
     session.diagnostics.addSource(input.name, "");
-    if (!verifyLoaded(arguments, session))
-      return 1;
-    raisePlan(session.compilation);
-    return 0;
+    return verifyLoaded(arguments, session) && raisePlan(session.compilation)
+               ? 0
+               : 1;
   }
   case InputKind::Ir:
     return fail(Status::input("'" + escaped(input.name) +

@@ -28,11 +28,20 @@ static InputKind kindOf(llvm::StringRef text) {
   return looksLikeCsv(text) ? InputKind::Csv : InputKind::Spec;
 }
 
+/// Whether the file `name` begins as a plan does; false if it cannot be read.
+static bool beginsAsPlan(const std::string &name) {
+  auto beginning = llvm::MemoryBuffer::getFileSlice(name, 64, 0);
+  return name != "-" && beginning && isPlanFile((*beginning)->getBuffer());
+}
+
 Status readInput(const std::string &name, Input &input) {
   input.name = name;
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(name, /*IsText=*/false,
-                                                   /*RequiresNullTerminator=*/
-                                                   false);
+  if (beginsAsPlan(name)) {
+    input.kind = InputKind::Plan;
+    return Status();
+  }
+  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(
+      name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
   if (!buffer)
     return Status::input("cannot open '" + escaped(name) +
                          "': " + buffer.getError().message());
@@ -43,7 +52,7 @@ Status readInput(const std::string &name, Input &input) {
 
 Status writeOutput(const std::string &path,
                    llvm::function_ref<void(llvm::raw_ostream &)> write) {
-  if (path.empty()) {
+  if (path.empty() || path == "-") {
     write(llvm::outs());
     llvm::outs().flush();
     if (std::error_code error = llvm::outs().error()) {

@@ -17,13 +17,14 @@ enum class InputKind { Spec, Plan, Ir, Csv };
 struct Input {
   std::string name;
   InputKind kind = InputKind::Spec;
-  std::string text; ///< of a plan only its beginning, if `name` is a file
+  std::string text; ///< empty for a plan in a file, which is read by its name
 };
 
 /// Reads `name` and tells its kind by its content.
 Status readInput(const std::string &name, Input &input);
 
-/// Writes what `write` prints: to standard output if `path` is empty, else
+/// Writes what `write` prints: to standard output if `path` is empty or "-",
+/// else
 /// aside, synced and renamed to `path`.
 Status writeOutput(const std::string &path,
                    llvm::function_ref<void(llvm::raw_ostream &)> write);

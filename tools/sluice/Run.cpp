@@ -51,9 +51,10 @@ static Status chooseSteps(const Arguments &arguments, const Plan &plan,
     steps = *arguments.steps;
   else if (!text.empty() && text.getAsInteger(10, steps))
     return Status::input("run.steps is '" + escaped(text) + "', not a count");
-  if (steps == 0)
-    return Status::usage("0 steps: there is nothing to run");
-  return Status();
+  if (steps != 0)
+    return Status();
+  std::string message = "0 steps: there is nothing to run";
+  return arguments.steps ? Status::usage(message) : Status::input(message);
 }
 
 static void setRunValue(Plan &plan, const std::string &key,

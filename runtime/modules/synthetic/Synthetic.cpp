@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <new>
 #include <thread>
 #include <vector>
 
@@ -151,15 +150,10 @@ Clock::time_point startOf(double seconds) {
 // The module
 //===----------------------------------------------------------------------===//
 
-int create(const sluice_stage *stage, void **instance, sluice_error *error) {
-  try {
-    *instance = new Synthetic{
-        *stage, {}, std::vector<Keeper>(stage->microbatches, Keeper::Nobody)};
-    return 0;
-  } catch (const std::bad_alloc &) {
-    std::snprintf(error->message, sizeof(error->message), "out of memory");
-    return 1;
-  }
+int create(const sluice_stage *stage, void **instance, sluice_error *) {
+  *instance = new Synthetic{
+      *stage, {}, std::vector<Keeper>(stage->microbatches, Keeper::Nobody)};
+  return 0;
 }
 
 int bytes(void *, sluice_bytes *needs, sluice_error *) {

@@ -1,0 +1,77 @@
+//===- runtime/ExecutorLoader.h - From a plan to flat records ------------===//
+//
+// Inner header of ExecutorLoader.cpp (lists, stages) and ExecutorOperands.cpp
+// (what an operation works on).
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_RUNTIME_EXECUTORLOADER_H
+#define SLUICE_RUNTIME_EXECUTORLOADER_H
+
+#include "runtime/Executor.h"
+#include "runtime/Standing.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice::runtime {
+
+/// Builds one executor. Every function returns at the first fault.
+class ExecutorLoader {
+public:
+  ExecutorLoader(const Plan &wholePlan, Id ownRank,
+                 const sluice_module &stageModule, Executor &target)
+      : plan(wholePlan), rank(ownRank), list(wholePlan.ranks[ownRank]),
+        module(stageModule), executor(target) {}
+
+  Status run(Backend &device);
+
+private:
+  Status makeStages();
+  Status makeStage(Executor::StageSlot &slot);
+  void addSlots();
+  void addNeighbours();
+  void fillFacts(Executor::StageSlot &slot) const;
+  Status checkLists() const;
+  Status checkGroup(uint32_t first, uint32_t end) const;
+  RankNeeds countNeeds() const;
+  void makeSteps();
+  Status bindStages();
+  Status bindStage(Executor::StageSlot &slot);
+  void findState();
+  Status prepareOps();
+  Status prepareOp(uint32_t op);
+  Status prepareMessage(uint32_t op);
+  using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
+  Status prepareCompute(uint32_t op, Prepare prepare);
+  Status prepareForward(uint32_t op, sluice_call &call);
+  Status prepareBackward(uint32_t op, sluice_call &call);
+  Status prepareKept(uint32_t op, sluice_call &call);
+
+  uint32_t groupEnd(uint32_t first) const;
+  sluice_buffer bufferAt(Id id) const;
+  Status need(Id stage, std::string_view what, Bytes needs, Bytes has) const;
+  Status needAt(uint32_t op, std::string_view what, Bytes needs,
+                Bytes has) const;
+  Status single(uint32_t op, BufferKind kind, bool write,
+                sluice_buffer &buffer) const;
+  Status edgeBuffers(uint32_t op, BufferKind kind, bool write, bool inputs,
+                     Bytes needs, const sluice_buffer *&array);
+  std::string opText(uint32_t op) const {
+    return "rank " + std::to_string(rank) + ", operation " +
+           describeOp(plan, rank, op);
+  }
+
+  const Plan &plan;
+  const Id rank;
+  const RankPlan &list;
+  const sluice_module &module;
+  Executor &executor;
+  std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
+  std::byte *base = nullptr;
+};
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_EXECUTORLOADER_H

@@ -1,0 +1,192 @@
+//===- runtime/ExecutorOperands.cpp - What an operation works on ---------===//
+#include "runtime/ExecutorLoader.h"
+
+namespace sluice::runtime {
+
+static bool writes(Operand use) {
+  return static_cast<Access>(use.access) != Access::Read;
+}
+
+sluice_buffer ExecutorLoader::bufferAt(Id id) const {
+  const Buffer &buffer = list.buffers[id];
+  return {base + buffer.offset, buffer.bytes};
+}
+
+/// The operand of `kind` that `op` writes (or only reads); empty if it has
+/// none.
+Status ExecutorLoader::single(uint32_t op, BufferKind kind, bool write,
+                              sluice_buffer &buffer) const {
+  buffer = {base, 0};
+  bool found = false;
+  for (const Operand use : list.operandsOf(op)) {
+    if (list.buffers[use.buffer].kind != kind || (write && !writes(use)))
+      continue;
+    if (found)
+      return Status::input(opText(op) + ": has two operands of kind " +
+                           std::string(info(kind).text));
+    found = true;
+    buffer = bufferAt(use.buffer);
+  }
+  return {};
+}
+
+/// Fills `array`, one entry an edge into (or out of) the stage, in order of
+/// the other stage, with the operands of `kind`. A gradient flows where both
+/// stages have a backward; elsewhere the entry is empty.
+Status ExecutorLoader::edgeBuffers(uint32_t op, BufferKind kind, bool write,
+                                   bool inputs, Bytes needs,
+                                   const sluice_buffer *&array) {
+  std::vector<sluice_buffer> &out = executor.callBuffers;
+  const size_t first = out.size();
+  const Id stage = list.ops[op].stage;
+  const Executor::StageSlot &slot = *executor.stages[slotOfStage[stage]];
+  const std::span<const Operand> operands = list.operandsOf(op);
+  size_t next = 0;
+  size_t flows = 0;
+  size_t found = 0;
+  const auto advance = [&] {
+    while (next < operands.size() &&
+           (list.buffers[operands[next].buffer].kind != kind ||
+            writes(operands[next]) != write))
+      ++next;
+    return next < operands.size();
+  };
+  for (const Id other : inputs ? slot.inputs : slot.outputs) {
+    const bool flow =
+        kind == BufferKind::Activation ||
+        (plan.stages[stage].backward && plan.stages[other].backward);
+    flows += flow;
+    out.push_back({base, 0});
+    if (!flow || !advance())
+      continue;
+    ++found;
+    out.back() = bufferAt(operands[next++].buffer);
+    if (Status s = needAt(op, info(kind).text, needs, out.back().bytes);
+        !s.ok())
+      return s;
+  }
+  while (advance()) {
+    ++next;
+    ++found;
+  }
+  if (found != flows)
+    return Status::input(opText(op) + ": " + (write ? "writes " : "reads ") +
+                         std::to_string(found) + " buffers of kind " +
+                         std::string(info(kind).text) + ", its stage has " +
+                         std::to_string(flows));
+  array = out.data() + first;
+  return {};
+}
+
+Status ExecutorLoader::prepareForward(uint32_t op, sluice_call &call) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = edgeBuffers(op, BufferKind::Activation, false, true,
+                             needs.input, call.inputs);
+      !s.ok())
+    return s;
+  if (Status s = edgeBuffers(op, BufferKind::Activation, true, false,
+                             needs.output, call.outputs);
+      !s.ok())
+    return s;
+  if (Status s = single(op, BufferKind::Saved, true, call.saved); !s.ok())
+    return s;
+  if (Status s = needAt(op, info(BufferKind::Saved).text, needs.saved,
+                        call.saved.bytes);
+      !s.ok())
+    return s;
+  return prepareKept(op, call);
+}
+
+Status ExecutorLoader::prepareBackward(uint32_t op, sluice_call &call) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = edgeBuffers(op, BufferKind::Gradient, false, false,
+                             needs.output, call.output_gradients);
+      !s.ok())
+    return s;
+  if (Status s = edgeBuffers(op, BufferKind::Gradient, true, true, needs.input,
+                             call.input_gradients);
+      !s.ok())
+    return s;
+  if (Status s = single(op, BufferKind::Saved, false, call.saved); !s.ok())
+    return s;
+  if (Status s = needAt(op, info(BufferKind::Saved).text, needs.saved,
+                        call.saved.bytes);
+      !s.ok())
+    return s;
+  return prepareKept(op, call);
+}
+
+Status ExecutorLoader::prepareKept(uint32_t op, sluice_call &call) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = single(op, BufferKind::Kept, false, call.kept); !s.ok())
+    return s;
+  return needAt(op, info(BufferKind::Kept).text, needs.kept, call.kept.bytes);
+}
+
+Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
+  Executor::Step &step = executor.steps[op];
+  const sluice_stage &facts = executor.stages[step.stage]->facts;
+  step.index = static_cast<uint32_t>(executor.calls.size());
+  sluice_call call = {};
+  call.microbatch = list.ops[op].microbatch;
+  call.input_count = facts.input_count;
+  call.output_count = facts.output_count;
+  call.saved = call.kept = {base, 0};
+  Status status = (this->*prepare)(op, call);
+  executor.calls.push_back(call);
+  return status;
+}
+
+Status ExecutorLoader::prepareMessage(uint32_t op) {
+  const std::span<const Operand> operands = list.operandsOf(op);
+  if (operands.size() != 1)
+    return Status::input(opText(op) + ": has " +
+                         std::to_string(operands.size()) +
+                         " operands, a message has one");
+  const sluice_buffer buffer = bufferAt(operands[0].buffer);
+  executor.steps[op].index = list.ops[op].channel;
+  executor.steps[op].data = buffer.data;
+  executor.steps[op].bytes = buffer.bytes;
+  return {};
+}
+
+Status ExecutorLoader::prepareOp(uint32_t op) {
+  switch (list.ops[op].op) {
+  case Op::Forward:
+    return prepareCompute(op, &ExecutorLoader::prepareForward);
+  case Op::Backward:
+  case Op::BackwardInput:
+    return prepareCompute(op, &ExecutorLoader::prepareBackward);
+  case Op::BackwardWeight:
+    return prepareCompute(op, &ExecutorLoader::prepareKept);
+  case Op::SendForward:
+  case Op::RecvForward:
+  case Op::SendBackward:
+  case Op::RecvBackward:
+    return prepareMessage(op);
+  case Op::OptimizerStep:
+  case Op::Recompute: // checkLists has refused it
+    return {};
+  }
+  return {}; // not reached: the switch is complete
+}
+
+Status ExecutorLoader::prepareOps() {
+  size_t buffers = 0;
+  size_t calls = 0;
+  for (const PlanOp &op : list.ops) {
+    if (!isCompute(op.op))
+      continue;
+    const sluice_stage &facts = executor.stages[slotOfStage[op.stage]]->facts;
+    buffers += facts.input_count + facts.output_count;
+    ++calls;
+  }
+  executor.callBuffers.reserve(buffers); // calls hold pointers into it
+  executor.calls.reserve(calls);
+  for (uint32_t i = 0; i < list.ops.size(); ++i)
+    if (Status s = prepareOp(i); !s.ok())
+      return s;
+  return {};
+}
+
+} // namespace sluice::runtime
