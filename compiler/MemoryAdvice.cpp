@@ -3,7 +3,9 @@
 #include "compiler/passes/PassManager.h"
 #include "compiler/simulate/Report.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
+#include "llvm/ADT/StringExtras.h"
 
 #include <algorithm>
 
@@ -43,19 +45,26 @@ public:
 
   void tryChange(const std::string &what,
                  llvm::function_ref<void(PipelineSpec &)> change) {
-    Spec changed = spec;
-    change(changed.pipeline);
-    std::optional<Bytes> needed = bytesNeeded(changed);
-    if (needed && *needed <= limit)
+    if (std::optional<Bytes> needed = fits(change))
       diagnostic.note("would fit: " + what + " (" + formatBytes(*needed) +
                       " on the largest rank)");
   }
   void trySchedules();
+  void tryWarmup(llvm::ArrayRef<uint32_t> counts);
   void trySmaller(const std::string &key,
                   Located<uint32_t> PipelineSpec::*field);
   void tryMoreRanks();
 
 private:
+  /// Bytes of the largest rank after the change, if they are within the limit.
+  std::optional<Bytes>
+  fits(llvm::function_ref<void(PipelineSpec &)> change) const {
+    Spec changed = spec;
+    change(changed.pipeline);
+    std::optional<Bytes> needed = bytesNeeded(changed);
+    return needed && *needed <= limit ? needed : std::nullopt;
+  }
+
   const Spec &spec;
   Bytes limit;
   Diagnostic &diagnostic;
@@ -80,6 +89,37 @@ void Advice::trySmaller(const std::string &key,
         key + ": " + std::to_string(now / 2) + " instead of " +
             std::to_string(now) + " (a smaller batch)",
         [&](PipelineSpec &pipeline) { (pipeline.*field).value = now / 2; });
+}
+
+/// The largest cap on the warmup counts that fits: bytes only grow with it.
+void Advice::tryWarmup(llvm::ArrayRef<uint32_t> counts) {
+  auto capped = [&](uint32_t cap) {
+    std::vector<uint32_t> lower(counts);
+    for (uint32_t &count : lower)
+      count = std::min(count, cap);
+    return lower;
+  };
+  auto with = [](std::vector<uint32_t> list) {
+    return [list](PipelineSpec &pipeline) {
+      pipeline.warmup.value = Warmup(list);
+      pipeline.warmup.given = true;
+    };
+  };
+  uint32_t high = *llvm::max_element(counts); // does not fit
+  uint32_t low = 0;                           // may fit
+  while (low + 1 < high) {
+    uint32_t middle = low + (high - low) / 2;
+    (fits(with(capped(middle))) ? low : high) = middle;
+  }
+  if (low < *llvm::max_element(counts))
+    tryChange("pipeline.warmup: [" +
+                  llvm::join(llvm::map_range(capped(low),
+                                             [](uint32_t count) {
+                                               return std::to_string(count);
+                                             }),
+                             ", ") +
+                  "]",
+              with(capped(low)));
 }
 
 void Advice::tryMoreRanks() {
@@ -139,13 +179,21 @@ void reportOverLimit(Compilation &compilation) {
 
   Advice advice(spec, plan.memoryLimit, diagnostic);
   advice.trySchedules();
+  const ScheduleInfo *schedule = findSchedule(spec.pipeline.schedule.value);
+  if (schedule && schedule->adjustableWarmup)
+    advice.tryWarmup(compilation.warmup->perRank);
   if (spec.model.transformer)
     advice.trySmaller("pipeline.microbatch_size",
                       &PipelineSpec::microbatchSize);
   advice.trySmaller("pipeline.microbatches", &PipelineSpec::microbatches);
   advice.tryMoreRanks();
-  diagnostic.note("would fit: pipeline.memory_limit: " +
-                  std::to_string(needed));
+  Bytes device = spec.cluster.device ? spec.cluster.device->memory.value : 0;
+  if (device == 0 || needed <= device)
+    diagnostic.note("would fit: pipeline.memory_limit: " +
+                    std::to_string(needed));
+  else if (device <= plan.memoryAllowance)
+    diagnostic.note("the device's memory is less than what its context is "
+                    "allowed; sizes take units, as in 80GiB");
 }
 
 } // namespace sluice

@@ -140,7 +140,7 @@ Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
   case Phase::Running:
     return standingInList(plan, rank, snapshot);
   case Phase::Reporting:
-    return {kNone, false, "the report of the step"};
+    return {kNone, true, "the report of the step"};
   case Phase::Failed:
     return {snapshot.failedOp, false, "nothing, it failed"};
   case Phase::Finished:

@@ -24,7 +24,7 @@ struct Snapshot {
 /// operation waits for in the end, or that operation itself.
 struct Standing {
   uint32_t op = kNone;   ///< in the rank's list; kNone outside of it
-  bool inModule = false; ///< a module is being called
+  bool inModule = false; ///< a module, or who listens to steps, is being called
   std::string waitsFor;  ///< for people
 };
 

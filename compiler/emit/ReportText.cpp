@@ -122,7 +122,10 @@ void TextReport::head() {
       << escaped(report.schedule) << " on "
       << counted(report.ranks, "rank", "ranks") << ", "
       << counted(report.stages, "stage", "stages") << ", "
-      << counted(report.microbatches, "microbatch", "microbatches") << "\n\n";
+      << counted(report.microbatches, "microbatch", "microbatches");
+  if (report.timeUnit == TimeUnit::Unit)
+    out << "; times in the spec's abstract units";
+  out << "\n\n";
 }
 
 void TextReport::totals() {
@@ -136,8 +139,10 @@ void TextReport::totals() {
   else
     out << "-\n";
   line("span") << time(report.span) << (makespan ? "" : mark) << '\n';
-  line("lower bound") << time(report.lowerBound) << "   no order has a shorter "
-                      << objectiveName(report.objective) << '\n';
+  line("lower bound") << time(report.lowerBound) << "   no order "
+                      << (report.memoryLimit ? "within the memory limit " : "")
+                      << "has a shorter " << objectiveName(report.objective)
+                      << '\n';
   line("bubble") << percent(report.bubbleFraction, 1) << "   of "
                  << counted(report.ranks, "rank", "ranks") << " x makespan\n\n";
 }

@@ -368,6 +368,24 @@ runSection(const Spec &spec) {
   return section;
 }
 
+static void setMemoryLimit(const Spec &spec, Plan &plan,
+                           Diagnostics &diagnostics) {
+  const std::optional<DeviceSpec> &device = spec.cluster.device;
+  const Located<Bytes> &limit = spec.pipeline.memoryLimit;
+  if (device)
+    plan.memoryAllowance = kDeviceAllowance;
+  if (device)
+    plan.memoryLimit = device->memory;
+  if (!limit.given)
+    return;
+  plan.memoryLimit = limit;
+  if (device && device->memory.given && limit > device->memory)
+    diagnostics.warning(limit.where, "pipeline.memory_limit is " +
+                                         formatBytes(limit) +
+                                         ", more than the device's " +
+                                         formatBytes(device->memory));
+}
+
 bool passes::LowerToPlan(Compilation &c) {
   Network network = c.network();
   c.plan = Lowering(*c.graph, *c.schedule, *c.timing, network).lower();
@@ -377,12 +395,7 @@ bool passes::LowerToPlan(Compilation &c) {
   c.plan->model = c.model ? c.model->name : spec.model.name.value;
   c.plan->source = spec.file;
   c.plan->run = runSection(spec);
-  if (spec.pipeline.memoryLimit.given)
-    c.plan->memoryLimit = spec.pipeline.memoryLimit;
-  else if (spec.cluster.device)
-    c.plan->memoryLimit = spec.cluster.device->memory;
-  if (spec.cluster.device)
-    c.plan->memoryAllowance = kDeviceAllowance;
+  setMemoryLimit(spec, *c.plan, c.diagnostics);
   return true;
 }
 

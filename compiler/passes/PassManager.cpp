@@ -46,18 +46,22 @@ Pipeline pipelineBefore(llvm::StringRef text) {
   return pipeline;
 }
 
-static const PassInfo *findPass(llvm::StringRef text) {
+const PassInfo *findPass(llvm::StringRef text) {
   const auto *found = llvm::find_if(
       kPasses, [&](const PassInfo &pass) { return pass.text == text; });
   return found == std::end(kPasses) ? nullptr : found;
 }
 
-static const PassInfo &nearestPass(llvm::StringRef text) {
-  return *std::min_element(std::begin(kPasses), std::end(kPasses),
-                           [&](const PassInfo &a, const PassInfo &b) {
-                             return text.edit_distance(a.text) <
-                                    text.edit_distance(b.text);
-                           });
+std::string unknownPass(llvm::StringRef text) {
+  auto distance = [&](const PassInfo &pass) {
+    return text.edit_distance(pass.text);
+  };
+  const PassInfo &nearest =
+      *llvm::min_element(kPasses, [&](const PassInfo &a, const PassInfo &b) {
+        return distance(a) < distance(b);
+      });
+  return "unknown pass '" + escaped(text) + "', the nearest is '" +
+         nearest.text.str() + "'";
 }
 
 /// What is left after a pass made something new: whatever comes later in the
@@ -76,8 +80,7 @@ bool parsePipeline(llvm::StringRef text, Artifacts available,
   for (llvm::StringRef name : names) {
     const PassInfo *pass = findPass(name.trim());
     if (!pass) {
-      error = "unknown pass '" + escaped(name) + "', the nearest is '" +
-              nearestPass(name).text.str() + "'";
+      error = unknownPass(name);
       return false;
     }
     if (Artifacts missing = pass->needs & ~available) {

@@ -33,6 +33,12 @@ struct PassInfo {
 
 llvm::ArrayRef<PassInfo> allPasses();
 
+/// The row of exactly this name; null if there is none.
+const PassInfo *findPass(llvm::StringRef text);
+
+/// "unknown pass 'x', the nearest is 'y'".
+std::string unknownPass(llvm::StringRef text);
+
 /// A list of passes that has been checked against an input.
 using Pipeline = std::vector<const PassInfo *>;
 

@@ -36,8 +36,13 @@ static const ScheduleInfo *scheduleOf(Compilation &c) {
       llvm::map_range(allSchedules(),
                       [](const ScheduleInfo &info) { return info.text; }),
       ", ");
-  c.diagnostics.error(name.where, "there is no schedule '" + name.value + "'")
-      .note("known schedules: " + known);
+  Diagnostic &diagnostic = c.diagnostics.error(
+      name.where, "there is no schedule '" + name.value + "'");
+  std::string lower = llvm::StringRef(name.value).lower();
+  for (const ScheduleInfo &info : allSchedules())
+    if (llvm::StringRef(info.text).edit_distance(lower) <= 1)
+      diagnostic.note("did you mean '" + std::string(info.text) + "'?");
+  diagnostic.note("known schedules: " + known);
   return nullptr;
 }
 

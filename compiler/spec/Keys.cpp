@@ -274,6 +274,10 @@ std::optional<Ticks> Field::time() const {
     mismatch(must);
     return std::nullopt;
   }
+  if (time->ticks == 0 && time->unit) {
+    mismatch("0 or at least one tick of 1e-6 abstract units or 1e-12 s");
+    return std::nullopt;
+  }
   if (time->unit)
     reader.noteTime(*time->unit, where,
                     name() + " is " + shown() +

@@ -96,6 +96,14 @@ void warmup(const Field &field, PipelineSpec &pipeline) {
     field.mismatch(must);
 }
 
+void memoryLimit(const Field &field, PipelineSpec &pipeline) {
+  std::optional<Bytes> limit = field.bytes();
+  if (limit && *limit == 0)
+    field.mismatch("at least 1 byte; without the key there is no limit");
+  else if (limit)
+    field.set(pipeline.memoryLimit, *limit);
+}
+
 /// {csv: file} and {orders: …}
 struct ScheduleSection {};
 constexpr Key<ScheduleSection> kScheduleKeys[] = {
@@ -389,7 +397,7 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "expert_parallel", .only = "1"},
     {.name = "data_parallel", .only = "1"},
     {.name = "zero", .only = "0"},
-    {.name = "memory_limit", .read = bytes<&PipelineSpec::memoryLimit>},
+    {.name = "memory_limit", .read = memoryLimit},
 };
 
 /// Limits on products, which keep the graph's numbers within 32 bits.

@@ -4,50 +4,6 @@
 #include <cstring>
 
 namespace sluice::verify {
-namespace {
-
-/// A value that a mismatch has made unknown: no second finding follows from it.
-constexpr Id kAny = kNone - 1;
-
-constexpr bool isState(BufferKind kind) {
-  return kind == BufferKind::Parameters || kind == BufferKind::Gradients ||
-         kind == BufferKind::Optimizer;
-}
-
-/// Bytes of persistent `kind` that `stage` needs.
-Bytes stateBytes(const Stage &stage, BufferKind kind) {
-  switch (kind) {
-  case BufferKind::Parameters:
-    return stage.bytes.parameters;
-  case BufferKind::Gradients:
-    return stage.bytes.gradients;
-  case BufferKind::Optimizer:
-    return stage.bytes.optimizer;
-  case BufferKind::Workspace:
-    return stage.bytes.workspace;
-  case BufferKind::Saved:
-  case BufferKind::Kept:
-  case BufferKind::Activation:
-  case BufferKind::Gradient:
-    return 0;
-  }
-  return 0;
-}
-
-constexpr std::string_view verb(Access access) {
-  switch (access) {
-  case Access::Read:
-    return "reads";
-  case Access::Write:
-    return "writes";
-  case Access::Update:
-    return "updates";
-  }
-  return "uses";
-}
-
-} // namespace
-
 RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
   stateOf.assign(of.plan.stages.size() * 3, {kNone, kNone});
   for (const Stage &stage : of.plan.stages) {
@@ -61,45 +17,26 @@ RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
   }
 }
 
-void RankFlow::check(Id which) {
-  rank = which;
-  list = &index.plan.ranks[which];
-  prepare();
-  checkPersistent();
-  Id begin = index.firstOp[rank];
-  for (Id unit = index.firstUnit[rank]; unit < index.firstUnit[rank + 1];
-       ++unit) {
-    auto [first, end] = index.members(unit);
-    startUnit(first - begin, end - begin);
-    for (uint32_t at = first - begin; at < end - begin; ++at)
-      if (isMessage(list->ops[at].op))
-        checkMessage(at);
-      else
-        checkCompute(at);
-    endUnit(first - begin, end - begin);
-  }
-}
-
 void RankFlow::prepare() {
   uint8_t most = 0;
-  for (const PlanOp &op : list->ops)
+  for (const PlanOp &op : std::span(list.ops, list.opCount))
     most = std::max(most, op.stream);
   streams = (size_t(most) + kLanes) / kLanes * kLanes;
   // Every row but the first is written before it is read.
-  ends.resize((list->ops.size() + 1) * streams);
+  ends.resize((list.opCount + 1) * streams);
   std::fill_n(ends.begin(), streams, 0);
   last.assign(streams, 0);
-  content.assign(list->buffers.size(), {});
+  content.assign(list.bufferCount, {});
   shared.clear();
-  bytes.reset(list->buffers);
+  bytes.reset({list.buffers, list.bufferCount});
 }
 
 /// What lives for the whole run shares its bytes with nothing, and a stage has
 /// one buffer of each kind of state.
 void RankFlow::checkPersistent() {
-  for (Id b = 0; b < list->buffers.size(); ++b) {
-    const Buffer &buffer = list->buffers[b];
-    if (!info(buffer.kind).persistent)
+  for (Id b = 0; b < list.bufferCount; ++b) {
+    const Buffer &buffer = list.buffers[b];
+    if (!isPersistent(buffer.kind))
       continue;
     bytes.write(b, [&](Id other) {
       if (report.admits(FindingKind::Lifetime))
@@ -130,7 +67,7 @@ void RankFlow::checkPersistent() {
 /// Clocks have a multiple of kLanes entries, so that the compiler can take
 /// several at a time; operations are few enough for signed comparison, which
 /// every processor has for vectors.
-void RankFlow::joinClock(const uint32_t *other) {
+inline void RankFlow::joinClock(const uint32_t *other) {
   for (size_t s = 0; s < streams; s += kLanes) {
     int32_t mine[kLanes], theirs[kLanes];
     std::memcpy(mine, clock + s, sizeof mine);
@@ -142,27 +79,33 @@ void RankFlow::joinClock(const uint32_t *other) {
 }
 
 /// Copies a clock to another row.
-void RankFlow::copyClock(const uint32_t *from, uint32_t *to) const {
+inline void RankFlow::copyClock(const uint32_t *from, uint32_t *to) const {
   for (size_t s = 0; s < streams; s += kLanes)
     std::memcpy(to + s, from + s, kLanes * sizeof *to);
 }
 
 /// A unit starts after what was last on its streams and what it waits for.
-void RankFlow::startUnit(uint32_t first, uint32_t end) {
+inline void RankFlow::startUnit(uint32_t first, uint32_t end) {
   clock = endOf(first);
-  copyClock(&ends[last[list->ops[first].stream] * streams], clock);
-  for (uint32_t at = first; at < end; ++at) {
-    if (at != first)
-      joinClock(&ends[last[list->ops[at].stream] * streams]);
-    for (uint32_t wait : waitsAt(*list, at))
-      if (wait < first) // a wait inside the group is a deadlock, told elsewhere
-        joinClock(endOf(wait));
+  copyClock(&ends[last[list.ops[first].stream] * streams], clock);
+  joinWaits(first, first);
+  for (uint32_t at = first + 1; at < end; ++at) {
+    joinClock(&ends[last[list.ops[at].stream] * streams]);
+    joinWaits(at, first);
   }
 }
 
-void RankFlow::endUnit(uint32_t first, uint32_t end) {
+/// Joins what operation `at` of the unit from `first` waits for. A wait inside
+/// the unit is a deadlock, told elsewhere.
+inline void RankFlow::joinWaits(uint32_t at, uint32_t first) {
+  for (uint32_t wait : list.waitsAt(at))
+    if (wait < first)
+      joinClock(endOf(wait));
+}
+
+inline void RankFlow::endUnit(uint32_t first, uint32_t end) {
   for (uint32_t at = first; at < end; ++at) {
-    uint8_t stream = list->ops[at].stream;
+    uint8_t stream = list.ops[at].stream;
     last[stream] = at + 1;
     clock[stream] = at + 1;
   }
@@ -199,7 +142,7 @@ void RankFlow::share(uint32_t at, Content &of) {
     of.lastUse = row;
     of.isShared = true;
   }
-  shared[size_t(of.lastUse) * streams + list->ops[at].stream] = at + 1;
+  shared[size_t(of.lastUse) * streams + list.ops[at].stream] = at + 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -207,10 +150,10 @@ void RankFlow::share(uint32_t at, Content &of) {
 //===----------------------------------------------------------------------===//
 
 /// A message has one operand, of the right kind: its structure was checked.
-void RankFlow::checkMessage(uint32_t at) {
-  const PlanOp &op = list->ops[at];
-  Id buffer = list->operands[op.firstOperand].buffer;
-  Id edge = index.edge[index.firstOp[rank] + at];
+inline void RankFlow::checkMessage(uint32_t at) {
+  const PlanOp &op = list.ops[at];
+  Id buffer = list.operands[op.firstOperand].buffer;
+  Id edge = edgeOf[at];
   Id what = edge == kNone ? kAny : edge;
   if (isSend(op.op))
     readValue(at, buffer, Access::Read, what);
@@ -218,37 +161,34 @@ void RankFlow::checkMessage(uint32_t at) {
     writeValue(at, buffer, what);
 }
 
-void RankFlow::checkCompute(uint32_t at) {
-  const PlanOp &op = list->ops[at];
+inline void RankFlow::checkCompute(uint32_t at) {
+  const PlanOp &op = list.ops[at];
   bool forward =
       (rights(op.op).accesses[static_cast<unsigned>(BufferKind::Activation)]) !=
       0;
   Uses uses{op, at, rights(op.op),
             (forward ? index.incoming : index.gradientIn).of(op.stage),
             (forward ? index.outgoing : index.gradientOut).of(op.stage)};
-  for (Operand operand : operandsAt(*list, at))
+  for (Operand operand : list.operandsAt(at))
     use(uses, operand);
   checkUses(uses);
 }
 
-void RankFlow::use(Uses &uses, Operand operand) {
+inline void RankFlow::use(Uses &uses, Operand operand) {
   Id buffer = operand.buffer;
-  BufferKind kind = list->buffers[buffer].kind;
+  BufferKind kind = list.buffers[buffer].kind;
   unsigned allowed = uses.rights.accesses[static_cast<unsigned>(kind)];
   auto access = static_cast<Access>(operand.access);
   if (!(allowed & bit(access)))
-    return tell(FindingKind::Malformed, uses.at, [&] {
-      return nameOf(uses.op) + " " + std::string(verb(access)) + " " +
-             bufferName(buffer) + ", which its kind of operation may not";
-    });
-  if (static_cast<unsigned>(kind) < kFirstValue)
+    return explainRights(uses.at, operand);
+  if (isPersistent(kind))
     useState(uses, buffer, access);
   else
     useValue(uses, buffer, access);
 }
 
-void RankFlow::useState(Uses &uses, Id buffer, Access access) {
-  const Buffer &used = list->buffers[buffer];
+inline void RankFlow::useState(Uses &uses, Id buffer, Access access) {
+  const Buffer &used = list.buffers[buffer];
   Content &state = content[buffer];
   auto kind = static_cast<unsigned>(used.kind);
   bool isRead = access == Access::Read;
@@ -266,13 +206,13 @@ void RankFlow::useState(Uses &uses, Id buffer, Access access) {
 
 /// Values are expected in order of their edges; one read too many is counted
 /// at the end.
-void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
-  BufferKind kind = list->buffers[buffer].kind;
+inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
+  BufferKind kind = list.buffers[buffer].kind;
   bool isWrite = access == Access::Write;
   uint32_t nth = (isWrite ? uses.written : uses.read)[valueKind(kind)]++;
   Id what = uses.op.stage;
   if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
-    uses.stored += list->buffers[buffer].bytes;
+    uses.stored += list.buffers[buffer].bytes;
   } else {
     std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
     what = nth < edges.size() ? edges[nth] : kNone;
@@ -284,7 +224,7 @@ void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
 }
 
 void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
-  const PlanOp &op = list->ops[at];
+  const PlanOp &op = list.ops[at];
   Content &value = content[buffer];
   // If all uses have ended, so has the writing.
   if (!value.alive || value.what != what || value.microbatch != op.microbatch ||
@@ -296,18 +236,14 @@ void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
 }
 
 void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
-  const PlanOp &op = list->ops[at];
-  const Buffer &used = list->buffers[buffer];
+  const PlanOp &op = list.ops[at];
+  const Buffer &used = list.buffers[buffer];
   Content &value = content[buffer];
   bool isPassedOn =
       used.kind == BufferKind::Activation || used.kind == BufferKind::Gradient;
   if (isPassedOn && what < index.plan.edges.size() &&
       used.bytes < index.plan.edges[what].bytes)
-    tell(FindingKind::Malformed, at, [&] {
-      return nameOf(op) + " writes " +
-             std::to_string(index.plan.edges[what].bytes) + " bytes to " +
-             bufferName(buffer) + ", which has " + std::to_string(used.bytes);
-    });
+    explainSmall(at, buffer, index.plan.edges[what].bytes);
   if (!allEnded(value))
     explainBusy(at, buffer, buffer);
   if (!value.alive)
@@ -325,11 +261,8 @@ void RankFlow::takeBytes(uint32_t at, Id buffer) {
     Content &lost = content[other];
     if (!lost.alive)
       return;
-    if (info(list->buffers[other].kind).persistent)
-      return tell(FindingKind::Lifetime, at, [&] {
-        return nameOf(list->ops[at]) + " writes " + bufferName(buffer) +
-               " over " + bufferName(other) + ", which lives for the whole run";
-      });
+    if (isPersistent(list.buffers[other].kind))
+      return explainOverwrite(at, buffer, other);
     if (!allEnded(lost))
       explainBusy(at, buffer, other);
     lost.alive = false;
@@ -341,7 +274,7 @@ void RankFlow::takeBytes(uint32_t at, Id buffer) {
 // Whole operations
 //===----------------------------------------------------------------------===//
 
-void RankFlow::checkUses(const Uses &uses) {
+inline void RankFlow::checkUses(const Uses &uses) {
   unsigned missing =
       uses.rights.state & stateKinds[uses.op.stage] & ~uses.state;
   if (missing != 0)
@@ -352,25 +285,17 @@ void RankFlow::checkUses(const Uses &uses) {
 
 /// An operation reads and writes one buffer per edge, in order of the edges,
 /// and finds or leaves all that its stage saves.
-void RankFlow::checkLists(const Uses &uses) {
+inline void RankFlow::checkLists(const Uses &uses) {
   const PlanOp &op = uses.op;
   const Stage &stage = index.plan.stages[op.stage];
   auto count = [&](BufferKind kind, bool isRead, size_t wanted) {
-    size_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
+    uint32_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
     if (found != wanted)
-      tell(FindingKind::Order, uses.at, [&] {
-        return nameOf(op) + (isRead ? " reads " : " writes ") +
-               std::to_string(found) + " of kind " +
-               std::string(info(kind).text) + ", not " + std::to_string(wanted);
-      });
+      explainCount(uses.at, kind, isRead, found, wanted);
   };
   auto store = [&](Bytes wanted) {
     if (uses.stored < wanted)
-      tell(FindingKind::Malformed, uses.at, [&] {
-        return nameOf(op) + " has " + std::to_string(uses.stored) +
-               " bytes of what stage " + std::to_string(op.stage) +
-               " saves, not " + std::to_string(wanted);
-      });
+      explainStored(uses.at, uses.stored, wanted);
   };
   switch (op.op) {
   case Op::Forward:
@@ -403,121 +328,27 @@ void RankFlow::checkLists(const Uses &uses) {
 }
 
 //===----------------------------------------------------------------------===//
-// Words
+// The walk
 //===----------------------------------------------------------------------===//
 
-void RankFlow::explainState(uint32_t at, Id buffer, Access access) {
-  const PlanOp &op = list->ops[at];
-  const Buffer &used = list->buffers[buffer];
-  const Content &state = content[buffer];
-  if (isState(used.kind) && used.stage != op.stage)
-    tell(FindingKind::Order, at, [&] {
-      return nameOf(op) + " " + std::string(verb(access)) + " " +
-             bufferName(buffer) + " of stage " + std::to_string(used.stage);
-    });
-  Bytes needed = stateBytes(index.plan.stages[op.stage], used.kind);
-  if (used.bytes < needed)
-    tell(FindingKind::Malformed, at, [&] {
-      return nameOf(op) + " needs " + std::to_string(needed) + " bytes of " +
-             std::string(info(used.kind).text) + ", " + bufferName(buffer) +
-             " has " + std::to_string(used.bytes);
-    });
-  bool isRead = access == Access::Read;
-  if (allEnded(state) ||
-      (isRead && (state.writer == kNone || hasEnded(state.writer))))
-    return;
-  uint32_t other = isRead ? state.writer : notEnded(state);
-  tell(FindingKind::Lifetime, at, [&] {
-    return nameOf(op) + " " + std::string(verb(access)) + " " +
-           bufferName(buffer) + " while " + nameOf(list->ops[other]) +
-           " may still use it: nothing makes it wait";
-  });
-}
-
-/// A read that is not as simple as most; it may be right all the same.
-void RankFlow::explainRead(uint32_t at, Id buffer, Access access, Id what) {
-  const PlanOp &op = list->ops[at];
-  const Buffer &used = list->buffers[buffer];
-  const Content &value = content[buffer];
-  if (!value.alive)
-    tell(FindingKind::Lifetime, at,
-         [&] { return lostBytes(at, buffer, verb(access)); });
-  else if (what != kAny && value.what != kAny &&
-           (value.what != what || value.microbatch != op.microbatch))
-    tell(FindingKind::Order, at, [&] {
-      return nameOf(op) + " needs " +
-             valueName(used.kind, what, op.microbatch) + ", " +
-             bufferName(buffer) + " holds " +
-             valueName(used.kind, value.what, value.microbatch);
-    });
-  else if (!hasEnded(value.writer))
-    tell(FindingKind::Order, at, [&] {
-      return nameOf(op) + " " + std::string(verb(access)) + " " +
-             bufferName(buffer) + " while " + nameOf(list->ops[value.writer]) +
-             " may still write it: nothing makes it wait";
-    });
-  else if (op.op == Op::BackwardWeight && used.kind == BufferKind::Kept &&
-           list->ops[value.writer].op != Op::BackwardInput)
-    tell(FindingKind::Order, at, [&] {
-      return nameOf(op) + " stands before " +
-             opName(Op::BackwardInput, op.stage, op.microbatch);
-    });
-  else if (access == Access::Update && !allEnded(value))
-    tell(FindingKind::Lifetime, at, [&] {
-      return nameOf(op) + " updates " + bufferName(buffer) + " while " +
-             nameOf(list->ops[notEnded(value)]) +
-             " may still use it: nothing makes it wait";
-    });
-}
-
-void RankFlow::explainBusy(uint32_t at, Id buffer, Id other) {
-  tell(FindingKind::Lifetime, at, [&] {
-    return nameOf(list->ops[at]) + " writes " + bufferName(buffer) +
-           (other == buffer ? "" : " over " + bufferName(other)) + " while " +
-           nameOf(list->ops[notEnded(content[other])]) +
-           " may still use it: nothing makes it wait";
-  });
-}
-
-void RankFlow::explainMissing(uint32_t at, unsigned missing) {
-  const PlanOp &op = list->ops[at];
-  for (unsigned kind = 0; missing != 0; ++kind, missing >>= 1)
-    if (missing & 1)
-      tell(FindingKind::Malformed, at, [&] {
-        return nameOf(op) + " has no " + std::string(kBufferKinds[kind].text) +
-               " operand, stage " + std::to_string(op.stage) + " has " +
-               std::to_string(stateBytes(index.plan.stages[op.stage],
-                                         static_cast<BufferKind>(kind))) +
-               " bytes of it";
-      });
-}
-
-std::string RankFlow::bufferName(Id buffer) const {
-  return "buffer " + std::to_string(buffer) + " (" +
-         std::string(info(list->buffers[buffer].kind).text) + ")";
-}
-
-std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
-  std::string name(info(kind).text);
-  if (what >= kAny)
-    return "no " + name + " of the model";
-  if (kind == BufferKind::Saved || kind == BufferKind::Kept)
-    return "what " + opName(Op::Forward, what, microbatch) + " saved";
-  const StageEdge &edge = index.plan.edges[what];
-  bool forward = kind == BufferKind::Activation;
-  return "the " + name + " of microbatch " + std::to_string(microbatch) +
-         " from stage " + std::to_string(forward ? edge.from : edge.to) +
-         " to stage " + std::to_string(forward ? edge.to : edge.from);
-}
-
-std::string RankFlow::lostBytes(uint32_t at, Id buffer,
-                                std::string_view does) const {
-  uint32_t taker = content[buffer].writer;
-  std::string text = nameOf(list->ops[at]) + " " + std::string(does) + " " +
-                     bufferName(buffer);
-  if (taker == kNone)
-    return text + " before anything is written to it";
-  return text + " after " + nameOf(list->ops[taker]) + " wrote over its bytes";
+void RankFlow::check(Id which) {
+  rank = which;
+  list = ListView(index.plan.ranks[which]);
+  prepare();
+  checkPersistent();
+  Id begin = index.firstOp[rank];
+  edgeOf = index.edge.data() + begin;
+  for (Id unit = index.firstUnit[rank]; unit < index.firstUnit[rank + 1];
+       ++unit) {
+    auto [first, end] = index.members(unit);
+    startUnit(first - begin, end - begin);
+    for (uint32_t at = first - begin; at < end - begin; ++at)
+      if (isMessage(list.ops[at].op))
+        checkMessage(at);
+      else
+        checkCompute(at);
+    endUnit(first - begin, end - begin);
+  }
 }
 
 void checkFlow(const PlanIndex &index, Report &report) {

@@ -17,6 +17,34 @@
 
 namespace sluice::verify {
 
+/// A value that a mismatch has made unknown: no second finding follows from it.
+inline constexpr Id kAny = kNone - 1;
+
+constexpr bool isState(BufferKind kind) {
+  return kind == BufferKind::Parameters || kind == BufferKind::Gradients ||
+         kind == BufferKind::Optimizer;
+}
+
+/// Bytes of persistent `kind` that `stage` needs.
+inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
+  switch (kind) {
+  case BufferKind::Parameters:
+    return stage.bytes.parameters;
+  case BufferKind::Gradients:
+    return stage.bytes.gradients;
+  case BufferKind::Optimizer:
+    return stage.bytes.optimizer;
+  case BufferKind::Workspace:
+    return stage.bytes.workspace;
+  case BufferKind::Saved:
+  case BufferKind::Kept:
+  case BufferKind::Activation:
+  case BufferKind::Gradient:
+    return 0;
+  }
+  return 0;
+}
+
 /// One walk per rank; keeps its memory between them.
 class RankFlow {
 public:
@@ -46,6 +74,9 @@ private:
   static constexpr unsigned kFirstValue =
       static_cast<unsigned>(BufferKind::Saved);
   static constexpr unsigned kValueKinds = kBufferKindCount - kFirstValue;
+  static constexpr bool isPersistent(BufferKind kind) {
+    return static_cast<unsigned>(kind) < kFirstValue;
+  }
   static constexpr unsigned valueKind(BufferKind kind) {
     return static_cast<unsigned>(kind) - kFirstValue;
   }
@@ -69,8 +100,9 @@ private:
   void joinClock(const uint32_t *other);
   void copyClock(const uint32_t *from, uint32_t *to) const;
   void startUnit(uint32_t first, uint32_t end);
+  void joinWaits(uint32_t at, uint32_t first);
   void endUnit(uint32_t first, uint32_t end);
-  bool hasEnded(uint32_t op) const { return op < clock[list->ops[op].stream]; }
+  bool hasEnded(uint32_t op) const { return op < clock[list.ops[op].stream]; }
   /// Whether all uses of a buffer so far have ended when the unit starts.
   bool allEnded(const Content &of) const {
     return of.isShared ? sharedEnded(of) : of.lastUse <= clock[of.useStream];
@@ -78,7 +110,7 @@ private:
   bool sharedEnded(const Content &of) const;
   uint32_t notEnded(const Content &of) const;
   void touch(uint32_t at, Content &of) {
-    uint8_t stream = list->ops[at].stream;
+    uint8_t stream = list.ops[at].stream;
     if (of.isShared ||
         (of.useStream != stream && of.lastUse > clock[of.useStream]))
       return share(at, of);
@@ -98,12 +130,18 @@ private:
   void checkUses(const Uses &uses);
   void checkLists(const Uses &uses);
 
-  // What the walk found wrong, out of its way.
-  [[gnu::noinline]] void explainState(uint32_t at, Id buffer, Access access);
-  [[gnu::noinline]] void explainRead(uint32_t at, Id buffer, Access access,
-                                     Id what);
-  [[gnu::noinline]] void explainBusy(uint32_t at, Id buffer, Id other);
-  [[gnu::noinline]] void explainMissing(uint32_t at, unsigned missing);
+  // What the walk found wrong, in words (FlowWords.cpp): out of its way, so
+  // that the making of texts does not burden it.
+  void explainRights(uint32_t at, Operand operand);
+  void explainState(uint32_t at, Id buffer, Access access);
+  void explainRead(uint32_t at, Id buffer, Access access, Id what);
+  void explainSmall(uint32_t at, Id buffer, Bytes wanted);
+  void explainBusy(uint32_t at, Id buffer, Id other);
+  void explainOverwrite(uint32_t at, Id buffer, Id other);
+  void explainMissing(uint32_t at, unsigned missing);
+  void explainCount(uint32_t at, BufferKind kind, bool isRead, size_t found,
+                    size_t wanted);
+  void explainStored(uint32_t at, Bytes found, Bytes wanted);
   std::string bufferName(Id buffer) const;
   std::string valueName(BufferKind kind, Id what, Id microbatch) const;
   std::string lostBytes(uint32_t at, Id buffer, std::string_view does) const;
@@ -118,8 +156,9 @@ private:
   const PlanIndex &index;
   Report &report;
   Id rank = 0;
-  const RankPlan *list = nullptr;
-  size_t streams = kLanes; ///< entries of a clock, a multiple of kLanes
+  ListView list;
+  const Id *edgeOf = nullptr; ///< per operation: PlanIndex::edge
+  size_t streams = kLanes;    ///< entries of a clock, a multiple of kLanes
   /// Per operation its clock: of each stream, one past the position of the
   /// last operation that has surely ended. While its unit is at hand, when the
   /// unit starts; later, at its end. The first row is that of the beginning.

@@ -112,6 +112,36 @@ inline std::span<const Operand> operandsAt(const RankPlan &rank, uint32_t at) {
   return std::span(rank.operands).subspan(first, end - first);
 }
 
+/// The arrays of a rank, with their sizes at hand: a vector divides to tell its
+/// own, which a walk of every operation feels.
+struct ListView {
+  const PlanOp *ops = nullptr;
+  const uint32_t *waits = nullptr;
+  const Operand *operands = nullptr;
+  const Buffer *buffers = nullptr;
+  size_t opCount = 0, waitCount = 0, operandCount = 0, bufferCount = 0;
+
+  ListView() = default;
+  explicit ListView(const RankPlan &of)
+      : ops(of.ops.data()), waits(of.waits.data()),
+        operands(of.operands.data()), buffers(of.buffers.data()),
+        opCount(of.ops.size()), waitCount(of.waits.size()),
+        operandCount(of.operands.size()), bufferCount(of.buffers.size()) {}
+
+  size_t waitEnd(uint32_t at) const {
+    return at + size_t(1) < opCount ? ops[at + 1].firstWait : waitCount;
+  }
+  size_t operandEnd(uint32_t at) const {
+    return at + size_t(1) < opCount ? ops[at + 1].firstOperand : operandCount;
+  }
+  std::span<const uint32_t> waitsAt(uint32_t at) const {
+    return {waits + ops[at].firstWait, waits + waitEnd(at)};
+  }
+  std::span<const Operand> operandsAt(uint32_t at) const {
+    return {operands + ops[at].firstOperand, operands + operandEnd(at)};
+  }
+};
+
 inline std::string nameOf(const PlanOp &op) {
   return opName(op.op, op.stage, op.microbatch);
 }

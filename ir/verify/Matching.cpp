@@ -65,8 +65,7 @@ private:
     Id rank = plan.channels[c].destination;
     return plan.ranks[rank].ops[op - index.firstOp[rank]];
   }
-  Bytes bytesOf(Id rank, const PlanOp &op) const {
-    const RankPlan &list = plan.ranks[rank];
+  static Bytes bytesOf(const ListView &list, const PlanOp &op) {
     return list.buffers[list.operands[op.firstOperand].buffer].bytes;
   }
 
@@ -81,28 +80,57 @@ private:
   }
 
   void matchChannel(Id c) {
+    const Channel &channel = plan.channels[c];
     Id pairs = std::min(counts[c].sends, counts[c].receives);
-    Id first = index.firstOfChannel[c];
+    if (pairs == 0 && counts[c].sends == counts[c].receives)
+      return; // its ranks may not exist
+    bool told = matchPairs(c, pairs, ListView(plan.ranks[channel.source]),
+                           ListView(plan.ranks[channel.destination]));
+    if (counts[c].sends != counts[c].receives)
+      unpaired(c, pairs);
+    else if (index.hasGroups && !told)
+      compareGroups(c, pairs);
+  }
+
+  /// True if a pair differs: then what follows on the channel only repeats it.
+  bool matchPairs(Id c, Id pairs, const ListView &from, const ListView &to) {
+    Id firstSend = index.firstOp[plan.channels[c].source];
+    Id firstReceive = index.firstOp[plan.channels[c].destination];
+    Id first = index.firstOfChannel[c], edge = kNone;
     bool told = false;
     for (Id n = 0; n < pairs; ++n) {
       Id send = index.sends[first + n], receive = index.receives[first + n];
       index.mate[send] = receive;
       index.mate[receive] = send;
-      const PlanOp &sender = sendOf(c, send);
-      const PlanOp &receiver = receiveOf(c, receive);
-      bool forward = info(sender.op).payload == Payload::Activation;
-      Id edge = forward ? findEdge(sender.stage, receiver.stage)
-                        : findEdge(receiver.stage, sender.stage);
-      if (edge != kNone && !forward && !trained(edge))
-        edge = kNone;
-      if (told |= !told && differs(c, n, sender, receiver, edge); told)
-        continue; // what follows on this channel only repeats it
-      index.edge[send] = index.edge[receive] = edge;
+      if (told)
+        continue;
+      const PlanOp &sender = from.ops[send - firstSend];
+      const PlanOp &receiver = to.ops[receive - firstReceive];
+      edge = edgeBetween(sender, receiver, edge);
+      Bytes sent = bytesOf(from, sender), taken = bytesOf(to, receiver);
+      bool same = info(sender.op).mate == receiver.op &&
+                  sender.microbatch == receiver.microbatch && edge != kNone;
+      if (same && sent == taken) {
+        index.edge[send] = index.edge[receive] = edge;
+        continue;
+      }
+      told = true;
+      differ(c, n, sender, receiver, same, sent, taken);
     }
-    if (counts[c].sends != counts[c].receives)
-      unpaired(c, pairs);
-    else if (index.hasGroups && !told)
-      compareGroups(c, pairs);
+    return told;
+  }
+
+  /// The edge that a message from `sender` to `receiver` is about, which is
+  /// mostly `last`, that of the message before it; kNone without one.
+  Id edgeBetween(const PlanOp &sender, const PlanOp &receiver, Id last) const {
+    bool forward = info(sender.op).payload == Payload::Activation;
+    Id from = forward ? sender.stage : receiver.stage;
+    Id to = forward ? receiver.stage : sender.stage;
+    Id edge = last;
+    if (last == kNone || plan.edges[last].from != from ||
+        plan.edges[last].to != to)
+      edge = findEdge(from, to);
+    return edge == kNone || forward || trained(edge) ? edge : kNone;
   }
 
   bool trained(Id edge) const {
@@ -117,22 +145,16 @@ private:
            std::to_string(channel.communicator);
   }
 
-  bool tell(OpPlace place, std::string message) {
+  void tell(OpPlace place, std::string message) {
     if (report.admits(FindingKind::Mismatch))
       report.error(FindingKind::Mismatch, place, std::move(message));
-    return true;
   }
 
-  /// Whether the n-th pair of channel `c` carries two different things.
-  bool differs(Id c, Id n, const PlanOp &sender, const PlanOp &receiver,
-               Id edge) {
+  /// Tells that the n-th pair of channel `c` carries two different things, or
+  /// the `same` thing in different sizes.
+  void differ(Id c, Id n, const PlanOp &sender, const PlanOp &receiver,
+              bool same, Bytes sent, Bytes taken) {
     const Channel &channel = plan.channels[c];
-    Bytes sent = bytesOf(channel.source, sender);
-    Bytes taken = bytesOf(channel.destination, receiver);
-    bool same = info(sender.op).mate == receiver.op &&
-                sender.microbatch == receiver.microbatch && edge != kNone;
-    if (same && sent == taken)
-      return false;
     OpPlace place{channel.destination,
                   index.receives[index.firstOfChannel[c] + n] -
                       index.firstOp[channel.destination]};
@@ -140,9 +162,8 @@ private:
                        channelName(c) + ": " + nameOf(sender) + " ";
     if (!same)
       return tell(place, pair + "meets " + nameOf(receiver));
-    return tell(place, pair + "sends " + std::to_string(sent) + " bytes, " +
-                           nameOf(receiver) + " takes " +
-                           std::to_string(taken));
+    tell(place, pair + "sends " + std::to_string(sent) + " bytes, " +
+                    nameOf(receiver) + " takes " + std::to_string(taken));
   }
 
   void unpaired(Id c, Id pairs) {

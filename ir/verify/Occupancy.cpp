@@ -110,7 +110,8 @@ void Occupancy::reset(std::span<const Buffer> buffers) {
   occupant.assign(cuts.size() + 1, kNone);
   runs.reset(static_cast<Id>(cuts.size() + 1));
   runs.insert(0);
-  runEnd.assign(cuts.size() + 1, static_cast<Id>(cuts.size()));
+  runEnd.assign(cuts.size() + 1, 0);
+  runEnd[0] = static_cast<Id>(cuts.size());
 }
 
 } // namespace sluice::verify

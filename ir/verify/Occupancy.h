@@ -16,9 +16,6 @@ public:
   void reset(Id bound);
   void insert(Id number);
   void erase(Id number);
-  bool contains(Id number) const {
-    return levels[0][number / 64] >> (number % 64) & 1;
-  }
   /// Greatest member <= number; kNone without one.
   Id floor(Id number) const;
 
@@ -41,15 +38,19 @@ public:
     auto [begin, end] = ranges[rangeOf[buffer]];
     if (begin == end)
       return;
-    if (!runs.contains(begin) || runEnd[begin] != end) {
+    if (runEnd[begin] != end) {
       split(begin);
       split(end);
     }
-    for (Id at = begin; at < end; at = runEnd[at]) {
+    for (Id at = begin; at < end;) {
       if (occupant[at] != kNone && occupant[at] != buffer)
         evict(occupant[at]);
-      if (at != begin)
+      Id next = runEnd[at];
+      if (at != begin) {
         runs.erase(at);
+        runEnd[at] = 0;
+      }
+      at = next;
     }
     occupant[begin] = buffer;
     runEnd[begin] = end;
@@ -58,7 +59,7 @@ public:
 private:
   void collectRanges(std::span<const Buffer> buffers);
   void split(Id cut) {
-    if (runs.contains(cut))
+    if (runEnd[cut] != 0)
       return;
     Id run = runs.floor(cut);
     occupant[cut] = occupant[run];
@@ -74,7 +75,7 @@ private:
   std::vector<Id> table;                 ///< of distinct, by hash
   BitTree runs;                          ///< cuts where a run begins
   std::vector<Id> occupant;              ///< of the run that begins at a cut
-  std::vector<Id> runEnd;                ///< of the same
+  std::vector<Id> runEnd;                ///< of the same; 0 at other cuts
 };
 
 } // namespace sluice::verify

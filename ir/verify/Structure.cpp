@@ -18,7 +18,9 @@ constexpr uint64_t kMaxRanks = uint64_t(1) << 26;
 
 class Structure {
 public:
-  Structure(PlanIndex &of, Report &to) : index(of), plan(of.plan), report(to) {}
+  Structure(PlanIndex &of, Report &to)
+      : index(of), plan(of.plan), report(to), stages(of.plan.stages.size()),
+        channels(of.plan.channels.size()), ranks(of.plan.ranks.size()) {}
 
   bool check() {
     if (!checkSizes() || !checkEdges())
@@ -88,41 +90,55 @@ private:
     userOf.assign(known.size(), {kNone, 0});
   }
 
+  /// What sound() needs of a rank.
+  struct Bounds {
+    ListView list;
+    size_t streams;
+    bool operandsFit; ///< no operand at all is out of range
+  };
+
+  static Bounds boundsOf(const RankPlan &rank) {
+    int32_t most = -1; // buffer numbers have 30 bits
+    for (Operand operand : rank.operands)
+      most = std::max(most, static_cast<int32_t>(operand.buffer));
+    return {ListView(rank), rank.streams.size(),
+            most < 0 || static_cast<size_t>(most) < rank.buffers.size()};
+  }
+
   /// Whether operation `at` can be walked; the cheap test.
-  bool sound(const RankPlan &rank, Id r, uint32_t at) const {
-    const PlanOp &op = rank.ops[at];
-    if (static_cast<unsigned>(op.op) >= kOpCount ||
-        op.stage >= plan.stages.size() || op.stream >= rank.streams.size())
+  bool sound(const Bounds &bounds, Id r, uint32_t at) const {
+    const ListView &list = bounds.list;
+    const PlanOp &op = list.ops[at];
+    if (static_cast<unsigned>(op.op) >= kOpCount || op.stage >= stages ||
+        op.stream >= bounds.streams)
       return false;
     if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
       return false;
     if (isMessage(op.op) ? !ownsChannel(op, r) : op.group != kNone)
       return false;
-    uint32_t waitEnd = at + 1 < rank.ops.size()
-                           ? rank.ops[at + 1].firstWait
-                           : static_cast<uint32_t>(rank.waits.size());
-    uint32_t operandEnd = at + 1 < rank.ops.size()
-                              ? rank.ops[at + 1].firstOperand
-                              : static_cast<uint32_t>(rank.operands.size());
-    if (op.firstWait > waitEnd || waitEnd > rank.waits.size() ||
-        op.firstOperand > operandEnd || operandEnd > rank.operands.size())
+    size_t waitEnd = list.waitEnd(at), operandEnd = list.operandEnd(at);
+    if (op.firstWait > waitEnd || waitEnd > list.waitCount ||
+        op.firstOperand > operandEnd || operandEnd > list.operandCount)
       return false;
-    for (uint32_t w = op.firstWait; w < waitEnd; ++w)
-      if (rank.waits[w] >= at)
+    for (size_t w = op.firstWait; w < waitEnd; ++w)
+      if (list.waits[w] >= at)
         return false;
-    for (uint32_t o = op.firstOperand; o < operandEnd; ++o)
-      if (rank.operands[o].buffer >= rank.buffers.size())
+    return bounds.operandsFit || operandsFit(list, at);
+  }
+
+  static bool operandsFit(const ListView &list, uint32_t at) {
+    for (Operand operand : list.operandsAt(at))
+      if (operand.buffer >= list.bufferCount)
         return false;
     return true;
   }
 
   bool ownsChannel(const PlanOp &op, Id r) const {
-    if (op.channel >= plan.channels.size())
+    if (op.channel >= channels)
       return false;
     const Channel &channel = plan.channels[op.channel];
     return (isSend(op.op) ? channel.source : channel.destination) == r &&
-           channel.source < plan.ranks.size() &&
-           channel.destination < plan.ranks.size();
+           channel.source < ranks && channel.destination < ranks;
   }
 
   /// Says what sound() refused.
@@ -161,19 +177,23 @@ private:
   void checkRank(Id r) {
     const RankPlan &rank = plan.ranks[r];
     checkBuffers(r);
-    for (uint32_t at = 0; at < rank.ops.size(); ++at) {
-      if (!sound(rank, r, at)) {
+    Bounds bounds = boundsOf(rank);
+    bool hasGroups = false;
+    for (uint32_t at = 0; at < bounds.list.opCount; ++at) {
+      const PlanOp &op = bounds.list.ops[at];
+      hasGroups |= op.group != kNone;
+      if (!sound(bounds, r, at)) {
         explain(rank, r, at);
         continue;
       }
-      const PlanOp &op = rank.ops[at];
-      index.hasStep |= op.op == Op::OptimizerStep;
-      if (!isMessage(op.op))
-        continue;
-      index.hasGroups |= op.group != kNone;
-      checkMessage(rank, r, at);
+      if (isMessage(op.op))
+        checkMessage(bounds.list, r, at);
+      else
+        index.hasStep |= op.op == Op::OptimizerStep;
     }
-    checkGroups(r);
+    index.hasGroups |= hasGroups;
+    if (hasGroups)
+      checkGroups(r);
   }
 
   void checkBuffers(Id r) {
@@ -195,31 +215,41 @@ private:
   }
 
   /// One operand of the right kind; one stream per communicator.
-  void checkMessage(const RankPlan &rank, Id r, uint32_t at) {
-    const PlanOp &op = rank.ops[at];
+  void checkMessage(const ListView &list, Id r, uint32_t at) {
+    const PlanOp &op = list.ops[at];
     BufferKind kind = info(op.op).payload == Payload::Activation
                           ? BufferKind::Activation
                           : BufferKind::Gradient;
     Access access = isSend(op.op) ? Access::Read : Access::Write;
-    std::span<const Operand> operands = operandsAt(rank, at);
-    if (operands.size() != 1 ||
-        operands[0].access != static_cast<unsigned>(access) ||
-        rank.buffers[operands[0].buffer].kind != kind)
-      fail(OpPlace{r, at},
-           nameOf(op) + " must " + (isSend(op.op) ? "read" : "write") +
-               " one buffer of kind " + std::string(info(kind).text));
+    const Operand *first = list.operands + op.firstOperand;
+    if (list.operandEnd(at) - op.firstOperand != 1 ||
+        first->access != static_cast<unsigned>(access) ||
+        list.buffers[first->buffer].kind != kind)
+      explainOperand(r, at, kind);
     auto &[user, stream] = userOf[communicatorOf[op.channel]];
     if (user != r) {
       user = r;
       stream = op.stream;
     } else if (stream != op.stream) {
-      fail(OpPlace{r, at},
-           nameOf(op) + " uses communicator " +
-               std::to_string(plan.channels[op.channel].communicator) +
-               " on stream " + std::to_string(op.stream) + ", rank " +
-               std::to_string(r) + " uses it on stream " +
-               std::to_string(stream));
+      explainStream(r, at, stream);
     }
+  }
+
+  void explainOperand(Id r, uint32_t at, BufferKind kind) {
+    const PlanOp &op = plan.ranks[r].ops[at];
+    fail(OpPlace{r, at},
+         nameOf(op) + " must " + (isSend(op.op) ? "read" : "write") +
+             " one buffer of kind " + std::string(info(kind).text));
+  }
+
+  void explainStream(Id r, uint32_t at, uint8_t stream) {
+    const PlanOp &op = plan.ranks[r].ops[at];
+    fail(OpPlace{r, at},
+         nameOf(op) + " uses communicator " +
+             std::to_string(plan.channels[op.channel].communicator) +
+             " on stream " + std::to_string(op.stream) + ", rank " +
+             std::to_string(r) + " uses it on stream " +
+             std::to_string(stream));
   }
 
   /// Operations of one group stand together.
@@ -290,6 +320,7 @@ private:
   PlanIndex &index;
   const Plan &plan;
   Report &report;
+  size_t stages, channels, ranks;             ///< how many
   std::vector<Id> communicatorOf;             ///< per channel, numbered densely
   std::vector<std::pair<Id, uint8_t>> userOf; ///< last rank, and its stream
 };

@@ -83,16 +83,19 @@ private:
   }
 
   void placeNode(Id node, OpPlace at) {
-    std::string where = "operation " + std::to_string(at.index) + " of rank " +
-                        std::to_string(at.rank);
     if (node >= graph.nodes.size())
       return tell(FindingKind::Malformed, at,
-                  where + " is node " + std::to_string(node) +
+                  where(at) + " is node " + std::to_string(node) +
                       ", the graph has " + std::to_string(graph.nodes.size()));
     if (placeOf[node].rank != kNone)
       return tell(FindingKind::Duplicate, at,
-                  nameOf(node) + " stands twice: again as " + where);
+                  nameOf(node) + " stands twice: again as " + where(at));
     placeOf[node] = at;
+  }
+
+  static std::string where(OpPlace at) {
+    return "operation " + std::to_string(at.index) + " of rank " +
+           std::to_string(at.rank);
   }
 
   /// A stage and microbatch stays on one rank.
@@ -120,53 +123,79 @@ private:
       }
   }
 
-  /// Orders of ranks and dependences, as pairs (later, earlier).
-  std::vector<std::pair<Id, Id>> waits() const {
+  std::span<const Id> usesOf(Id value) const {
+    size_t first = graph.values[value].firstUse;
+    size_t end = value + 1 < graph.values.size()
+                     ? graph.values[value + 1].firstUse
+                     : graph.uses.size();
+    return std::span(graph.uses).subspan(first, end - first);
+  }
+
+  /// Orders of ranks and dependences, each node pointing to what it waits for.
+  Digraph waits() const {
     std::vector<std::pair<Id, Id>> pairs;
     pairs.reserve(graph.uses.size() + schedule.order.size());
-    for (size_t v = 0; v < graph.values.size(); ++v) {
-      size_t end = v + 1 < graph.values.size() ? graph.values[v + 1].firstUse
-                                               : graph.uses.size();
-      for (size_t u = graph.values[v].firstUse; u < end; ++u)
-        pairs.emplace_back(graph.uses[u], graph.values[v].producer);
-    }
+    for (Id v = 0; v < graph.values.size(); ++v)
+      for (Id use : usesOf(v))
+        pairs.emplace_back(use, graph.values[v].producer);
     for (Id r = 0; r < schedule.ranks(); ++r)
       for (size_t at = 1; at < schedule.rank(r).size(); ++at)
         pairs.emplace_back(schedule.rank(r)[at], schedule.rank(r)[at - 1]);
-    return pairs;
+    return Digraph::fromPairs(static_cast<Id>(graph.nodes.size()), pairs);
   }
 
-  /// True if doing what can be done does everything.
-  bool ends(const Digraph &waitsFor,
-            const std::vector<std::pair<Id, Id>> &pairs) const {
-    std::vector<std::pair<Id, Id>> turned;
-    turned.reserve(pairs.size());
-    for (auto [later, earlier] : pairs)
-      turned.emplace_back(earlier, later);
-    Digraph next = Digraph::fromPairs(waitsFor.nodes(), turned);
-    std::vector<Id> need(waitsFor.nodes()), ready;
-    for (Id n = 0; n < need.size(); ++n) {
-      need[n] = waitsFor.first[n + 1] - waitsFor.first[n];
-      if (need[n] == 0)
-        ready.push_back(n);
+  /// True if doing what can be done does everything: each rank does its list
+  /// as far as it has what it needs. O(nodes + values + uses).
+  bool ends() {
+    listValues();
+    need.assign(graph.nodes.size(), 0);
+    for (Id use : graph.uses)
+      ++need[use];
+    nextOfRank.assign(schedule.ranks(), 0);
+    size_t done = 0;
+    for (Id r = 0; r < schedule.ranks(); ++r) {
+      runnable.push_back(r);
+      while (!runnable.empty()) {
+        Id next = runnable.back();
+        runnable.pop_back();
+        done += advance(next);
+      }
     }
-    for (size_t head = 0; head < ready.size(); ++head)
-      for (Id e = next.first[ready[head]]; e < next.first[ready[head] + 1]; ++e)
-        if (--need[next.target[e]] == 0)
-          ready.push_back(next.target[e]);
-    return ready.size() == need.size();
+    return done == schedule.order.size();
+  }
+
+  /// Each node's values, as lists by way of `valueAfter`.
+  void listValues() {
+    firstValue.assign(graph.nodes.size(), kNone);
+    valueAfter.resize(graph.values.size());
+    for (Id v = static_cast<Id>(graph.values.size()); v-- > 0;) {
+      Id &first = firstValue[graph.values[v].producer];
+      valueAfter[v] = first;
+      first = v;
+    }
+  }
+
+  /// Does what rank `r` can do now; how many that were.
+  size_t advance(Id r) {
+    std::span<const Id> order = schedule.rank(r);
+    uint32_t first = nextOfRank[r], at = first;
+    for (; at < order.size() && need[order[at]] == 0; ++at)
+      for (Id v = firstValue[order[at]]; v != kNone; v = valueAfter[v])
+        for (Id use : usesOf(v))
+          if (--need[use] == 0 && placeOf[use].rank != r &&
+              nextOfRank[placeOf[use].rank] == placeOf[use].index)
+            runnable.push_back(placeOf[use].rank);
+    nextOfRank[r] = at;
+    return at - first;
   }
 
   void checkOrder() {
-    std::vector<std::pair<Id, Id>> pairs = waits();
-    Digraph waitsFor =
-        Digraph::fromPairs(static_cast<Id>(graph.nodes.size()), pairs);
-    bool holds = ends(waitsFor, pairs);
+    bool holds = ends();
     std::fill(std::begin(result.holds), std::end(result.holds), holds);
     if (holds)
       result.minBuffering = 0;
     else
-      tellCycle(shortestCycle(waitsFor));
+      tellCycle(shortestCycle(waits()));
   }
 
   void tellCycle(const std::vector<Id> &cycle) {
@@ -203,7 +232,12 @@ private:
   const Schedule &schedule;
   Result &result;
   Report report;
-  std::vector<OpPlace> placeOf;
+  std::vector<OpPlace> placeOf;     ///< per node
+  std::vector<Id> firstValue;       ///< per node, kNone without one
+  std::vector<Id> valueAfter;       ///< per value: the next of its node
+  std::vector<Id> need;             ///< per node: values not made yet
+  std::vector<uint32_t> nextOfRank; ///< per rank: position not done yet
+  std::vector<Id> runnable;         ///< ranks whose next may be doable
 };
 
 } // namespace

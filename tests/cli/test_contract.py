@@ -27,6 +27,20 @@ class Contract(ToolTest):
                           ("opt", spec, "--passes=shedule"), ("opt", spec, "--passes=lower")):
             self.refused(2, *arguments)
 
+    def test_usage_errors_are_sentences(self):
+        spec = self.write("job.yaml", chain())
+        for arguments, sentence in (
+                (("compile", spec, "--bogus"), "error: unknown command line argument '--bogus'\n"),
+                (("compile",), "error: not enough positional command line arguments specified\n"),
+                (("run", spec, "--steps=abc"), "error: --steps=abc is not a count\n"),
+                (("run", spec, "--module="), "error: --module has no value\n"),
+                (("compile", spec, "-o", ""), "error: -o has no value\n"),
+                (("compile", spec, "--emit=ops", "--print-ir-after=lowre"),
+                 "error: --print-ir-after=lowre: unknown pass 'lowre', the nearest is 'lower'\n"),
+                (("compile", spec, "-o", spec), "error: -o names the spec itself, which would be lost\n")):
+            self.assertTrue(self.refused(2, *arguments).startswith(sentence), self.refused(2, *arguments))
+        self.assertEqual(spec.read_text(), chain())
+
     def test_pass_in_wrong_order(self):
         spec = self.write("job.yaml", chain())
         self.assertIn("the nearest is 'schedule'", self.refused(2, "opt", spec, "--passes=shedule"))
@@ -39,6 +53,41 @@ class Contract(ToolTest):
         self.refused(1, "report", self.folder)
         self.refused(1, "run", "-", stdin="SLUICEPL")
         self.refused(1, "check", "-", stdin="sluice-ir 1\nplan {\n")
+
+    def test_full_standard_output(self):
+        spec = self.write("job.yaml", chain())
+        import subprocess
+        for arguments in (("run", spec), ("report", spec), ("--help",), ("compile", "--help"), ("--version",)):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([sluice.SLUICE, *map(str, arguments)], stdout=full, stderr=subprocess.PIPE,
+                                      text=True, timeout=60)
+            self.assertEqual(done.returncode, 3, (arguments, done.stderr))
+            self.assertRegex(done.stderr, "(?m)^error: ")
+
+    def test_outputs_are_tried_before_training(self):
+        spec = self.write("job.yaml", chain())
+        for option in (f"--save={self.folder}/no/weights", "--save=.", f"--timeline={self.folder}/no/job"):
+            self.assertNotIn("step 1/", self.refused(3, "run", spec, option))
+        self.assertEqual([p.name for p in self.folder.iterdir()], ["job.yaml"])
+
+    def test_json_of_what_cannot_be_read(self):
+        spec = self.write("job.yaml", chain())
+        plan = self.folder / "job.plan"
+        self.ok("compile", spec, "-o", plan)
+        plan.write_bytes(plan.read_bytes()[:-1])
+        for path in (plan, spec, self.folder / "missing"):
+            done = run("check", path, "--json")
+            self.assertEqual(done.returncode, 1)
+            answer = json.loads(done.stdout)
+            self.assertEqual((answer["ok"], [e["kind"] for e in answer["errors"]]), (False, ["malformed"]))
+            self.assertIn(answer["errors"][0]["message"], done.stderr)
+
+    def test_check_looks_at_every_section(self):
+        ir = self.ok("compile", "-", "--emit=ir", stdin=chain(ranks=2, layers=2, microbatches=2))
+        self.assertIn("  rank 1: 1F0 1B0 1F1 1B1\n", ir)
+        done = run("check", "-", stdin=ir.replace("  rank 1: 1F0 1B0 1F1 1B1\n", "  rank 1: 1B0 1F0 1F1 1B1\n"))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("deadlock", done.stdout)
 
     def test_environment_errors(self):
         spec = self.write("job.yaml", chain())

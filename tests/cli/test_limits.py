@@ -31,6 +31,25 @@ class Limits(ToolTest):
         for key, value in advice:
             self.ok("compile", "-", "--emit=ops", f"--set={key}={value}", stdin=spec)
 
+    def test_warmup_that_fits(self):
+        spec = chain(layers=4, microbatches=6, layer=SIZES, pipeline=", memory_limit: 29kB")
+        error = self.refused(1, "compile", "-", "--emit=ops", stdin=spec)
+        advice = re.search(r"would fit: pipeline.warmup: (\[.*?\])", error)
+        self.assertIsNotNone(advice, error)
+        self.ok("compile", "-", "--emit=ops", f"--set=pipeline.warmup={advice.group(1)}", stdin=spec)
+
+    def test_no_advice_above_the_device(self):
+        spec = chain(forward="1ms", backward="1ms", layer=SIZES, more="cluster: {device: {memory: 200MiB}}\n")
+        error = self.refused(1, "compile", "-", "--emit=ops", stdin=spec)
+        self.assertNotIn("pipeline.memory_limit: ", error)
+        self.assertIn("sizes take units", error)
+        above = chain(forward="1ms", backward="1ms", pipeline=", memory_limit: 3GiB",
+                      more="cluster: {device: {memory: 2GiB}}\n")
+        done = sluice.run("compile", "-", "--emit=ops", stdin=above)
+        self.assertEqual(done.returncode, 0)
+        self.assertIn("warning: pipeline.memory_limit is 3.00 GiB, more than the device's 2.00 GiB", done.stderr)
+        self.refused(1, "compile", "-", "--emit=ops", "--set=pipeline.memory_limit=0", stdin=chain())
+
     def test_report_of_a_spec_over_its_limit(self):
         spec = chain(layer=SIZES, pipeline=", memory_limit: 1kB")
         done = sluice.run("report", "-", "--json", stdin=spec)

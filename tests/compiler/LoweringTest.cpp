@@ -297,6 +297,7 @@ TEST_CASE("schedule: unknown names and keys without effect are told") {
         "job.yaml:3:32: error: there is no schedule '1f2b'\n"
         "  pipeline: {ranks: 2, schedule: 1f2b}\n"
         "                                 ^\n"
+        "note: did you mean '1f1b'?\n"
         "note: known schedules: naive, gpipe, 1f1b\n");
   CHECK(render("{ranks: 2, schedule: gpipe, warmup: [1, 0]}") ==
         "job.yaml:3:47: warning: pipeline.warmup has no effect with schedule "

@@ -1,12 +1,13 @@
 //===- tests/runtime/AllocationTest.cpp - Steps allocate nothing ---------===//
 //
 // Counts every allocation of the process while a job is between the end of its
-// first step and the end of its last.
+// first step and the end of its last; and refuses them, from any one on.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/Job.h"
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/Catch.h"
+#include "tests/runtime/HookedModule.h"
 #include "tests/runtime/PlanForTests.h"
 
 #include <atomic>
@@ -24,9 +25,17 @@
 static std::atomic<bool> counting{false};
 static std::atomic<uint64_t> allocations{0};
 
-static void count() {
-  if (counting.load(std::memory_order_relaxed))
-    allocations.fetch_add(1, std::memory_order_relaxed);
+/// While counting, so many allocations succeed.
+static std::atomic<uint64_t> granted{~uint64_t(0)};
+
+/// Counts an allocation; false if it is to fail.
+static bool count() {
+  if (!counting.load(std::memory_order_relaxed) ||
+      allocations.fetch_add(1, std::memory_order_relaxed) <
+          granted.load(std::memory_order_relaxed))
+    return true;
+  errno = ENOMEM; // glibc's own code asserts that a refusal says so
+  return false;
 }
 
 #ifdef SLUICE_SANITIZER_HOOKS
@@ -38,7 +47,7 @@ extern "C" int __sanitizer_install_malloc_and_free_hooks(
 
 static void installHooks() {
   static const int installed = __sanitizer_install_malloc_and_free_hooks(
-      [](const volatile void *, size_t) { count(); },
+      [](const volatile void *, size_t) { (void)count(); },
       [](const volatile void *) {});
   REQUIRE(installed > 0);
 }
@@ -52,29 +61,21 @@ void *__libc_calloc(size_t number, size_t size);
 void *__libc_realloc(void *old, size_t size);
 void *__libc_memalign(size_t alignment, size_t size);
 
-void *malloc(size_t size) {
-  count();
-  return __libc_malloc(size);
-}
+void *malloc(size_t size) { return count() ? __libc_malloc(size) : nullptr; }
 void *calloc(size_t number, size_t size) {
-  count();
-  return __libc_calloc(number, size);
+  return count() ? __libc_calloc(number, size) : nullptr;
 }
 void *realloc(void *old, size_t size) {
-  count();
-  return __libc_realloc(old, size);
+  return count() ? __libc_realloc(old, size) : nullptr;
 }
 void *memalign(size_t alignment, size_t size) {
-  count();
-  return __libc_memalign(alignment, size);
+  return count() ? __libc_memalign(alignment, size) : nullptr;
 }
 void *aligned_alloc(size_t alignment, size_t size) {
-  count();
-  return __libc_memalign(alignment, size);
+  return count() ? __libc_memalign(alignment, size) : nullptr;
 }
 int posix_memalign(void **result, size_t alignment, size_t size) {
-  count();
-  *result = __libc_memalign(alignment, size);
+  *result = count() ? __libc_memalign(alignment, size) : nullptr;
   return *result ? 0 : ENOMEM;
 }
 }
@@ -127,3 +128,75 @@ TEST_CASE("runtime: steps allocate nothing", "[runtime][allocation]") {
   CHECK(allocations == 1);
   CHECK(*one == 1);
 }
+
+#ifndef SLUICE_SANITIZER_HOOKS // which can count, but not refuse
+
+/// Runs a job of which `allowed` allocations succeed while `counting` is set.
+static Status runWithin(const Plan &plan, uint64_t allowed,
+                        const JobOptions &options) {
+  allocations = 0;
+  granted = allowed;
+  JobResult result;
+  Status status = runJob(plan, options, result);
+  counting = false;
+  return status;
+}
+
+static bool tellsOfMemory(const std::string &message) {
+  return message.find("out of memory") != std::string::npos ||
+         message.find("cannot start a thread for rank ") == 0 ||
+         message.find("cannot start the watchdog: ") == 0;
+}
+
+TEST_CASE("runtime: memory may run out at any allocation of a job",
+          "[runtime][allocation]") {
+  const Plan plan = makeChain({.ranks = 2, .microbatches = 1});
+  JobOptions options;
+  options.module = hookedModule();
+  uint64_t allowed = 0;
+  Status status;
+  do {
+    REQUIRE(allowed < 10'000);
+    counting = true;
+    status = runWithin(plan, allowed++, options);
+    if (!status.ok()) {
+      INFO(status.message());
+      CHECK(status.fault() == Fault::Environment);
+      CHECK(tellsOfMemory(status.message()));
+    }
+    CHECK(hookedInstances() == 0); // all ranks have ended
+  } while (!status.ok());
+  CHECK(allowed > 20);
+}
+
+TEST_CASE("runtime: memory may run out while a job ends early",
+          "[runtime][allocation]") {
+  const Plan plan = makeChain({.ranks = 2, .microbatches = 1});
+  // From the failing operation on.
+  WithHooks hooks({.before = [](std::string_view name, Id stage,
+                                const sluice_call *, sluice_error *error) {
+    if (name != "forward" || stage != 1)
+      return 0;
+    counting = true;
+    error->message[0] = 'x';
+    error->message[1] = 0;
+    return 1;
+  }});
+  JobOptions options;
+  options.module = hookedModule();
+  bool told = false;
+  options.onStuck = [&told](const std::string &) { told = true; };
+  const std::string whole = "rank 1 failed at 1F0 (chain.yaml:11) of step 0: x";
+  uint64_t allowed = 0;
+  while (!told) {
+    REQUIRE(allowed < 10'000);
+    const Status status = runWithin(plan, allowed++, options);
+    INFO(status.message());
+    CHECK(status.fault() == Fault::Environment);
+    CHECK((status.message() == whole || tellsOfMemory(status.message())));
+    CHECK(hookedInstances() == 0); // all ranks have ended
+  }
+  CHECK(allowed > 5);
+}
+
+#endif

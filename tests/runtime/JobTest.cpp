@@ -207,15 +207,16 @@ TEST_CASE("runtime: synthetic stages take their times, and they are measured",
   runWhole(makeChain(chain), options, result);
   REQUIRE(result.firstCosts.size() == 2);
   REQUIRE(result.laterCosts.size() == 2);
+  // At least the times of the plan: the module's contract, on any machine.
   for (const auto &costs : {result.firstCosts, result.laterCosts})
     for (const StageCosts &stage : costs) {
       CHECK(stage.forward >= 0.002);
       CHECK(stage.backwardInput >= 0.001);
       CHECK(stage.backwardWeight >= 0.001);
-      CHECK(stage.forward < 0.5);
       CHECK(stage.optimizerStep >= 0);
     }
-  // 1F1B of two ranks and three microbatches: (m + p - 1) pairs of 4 ms.
+  // 1F1B of two ranks and three microbatches: (m + p - 1) pairs of 4 ms that
+  // wait for each other, so no step can be shorter.
   for (const double seconds : result.stepSeconds)
     CHECK(seconds >= 0.016);
 }
@@ -226,7 +227,7 @@ TEST_CASE("runtime: costs of steps that were not run are 0", "[runtime][job]") {
   JobOptions options = synthetic(1);
   JobResult result;
   runWhole(makeChain(chain), options, result);
-  CHECK(result.firstCosts[0].forward >= 1e-6);
+  CHECK(result.firstCosts[0].forward >= 1e-6); // the module's contract
   CHECK(result.laterCosts[0].forward == 0);
   options.costSteps = 0;
   options.recordSteps = 0;

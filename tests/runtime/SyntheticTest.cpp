@@ -175,7 +175,7 @@ TEST_CASE("runtime: synthetic notices that its state was written to",
   }
 }
 
-TEST_CASE("runtime: synthetic spends the time it is given",
+TEST_CASE("runtime: synthetic spends no less than its time",
           "[runtime][synthetic]") {
   Stage stage(3, 0.003);
   Call call(0);
@@ -184,6 +184,5 @@ TEST_CASE("runtime: synthetic spends the time it is given",
   const Clock::time_point start = Clock::now();
   REQUIRE(stage.module.forward(stage.instance, &call.call, &stage.error) == 0);
   const std::chrono::duration<double> taken = Clock::now() - start;
-  CHECK(taken.count() >= 0.003);
-  CHECK(taken.count() < 0.5);
+  CHECK(taken.count() >= 0.003); // the module's contract, on any machine
 }

@@ -31,7 +31,15 @@ find_path(cblas_include cblas.h REQUIRED PATH_SUFFIXES openblas)
 find_library(openblas_library openblas REQUIRED)
 add_library(sluice_openblas INTERFACE)
 target_include_directories(sluice_openblas SYSTEM INTERFACE ${cblas_include})
-target_link_libraries(sluice_openblas INTERFACE ${openblas_library})
+# Loaded when it is needed (runtime/modules/gpt/MatrixProduct.cpp), by the name
+# of the library's interface.
+execute_process(COMMAND ${CMAKE_OBJDUMP} -p ${openblas_library} OUTPUT_VARIABLE openblas_headers)
+string(REGEX MATCH "SONAME +([^\n ]+)" openblas_soname "${openblas_headers}")
+if(NOT openblas_soname)
+  message(FATAL_ERROR "${openblas_library} is not a shared library")
+endif()
+target_compile_definitions(sluice_openblas INTERFACE SLUICE_OPENBLAS="${CMAKE_MATCH_1}")
+target_link_libraries(sluice_openblas INTERFACE ${CMAKE_DL_LIBS})
 
 # Catch2 3 ships targets; Catch2 2 is one header. tests/Catch.h covers both.
 find_package(Catch2 REQUIRED)

@@ -16,10 +16,10 @@ struct Subject {
   std::optional<Schedule> schedule;
 
   uint64_t ranks() const {
-    return plan ? plan->ranks.size() : schedule->ranks();
+    return plan ? plan->ranks.size() : schedule ? schedule->ranks() : 0;
   }
   uint64_t operations() const {
-    return plan ? operationCount(*plan) : schedule->order.size();
+    return plan ? operationCount(*plan) : schedule ? schedule->order.size() : 0;
   }
   /// Name of the operation at a place of a finding; empty if there is none.
   std::string opAt(verify::OpPlace place) const;
@@ -113,61 +113,76 @@ static void writeText(llvm::raw_ostream &out, const Arguments &arguments,
   out << '\n';
 }
 
-/// Reads what can be checked; 0, or an exit code after saying why not.
-static int load(const Arguments &arguments, const Input &input,
-                Subject &subject) {
+/// Reads what can be checked.
+static Status load(const Arguments &arguments, const Input &input,
+                   Subject &subject) {
   Session session;
   switch (input.kind) {
   case InputKind::Plan: {
     Status status = loadPlan(arguments, input, session);
-    if (!status.ok())
-      return fail(status);
     subject.plan = std::move(session.compilation.plan);
-    return 0;
+    return status;
   }
   case InputKind::Ir: {
     std::optional<IrText> ir =
         parseIr(input.text, input.name, session.diagnostics);
     printDiagnostics(arguments, session);
     if (!ir)
-      return 1;
+      return Status::input("'" + escaped(input.name) +
+                           "' is not IR text without faults");
     if (!ir->plan && !ir->schedule)
-      return fail(Status::input("'" + escaped(input.name) +
-                                "' holds neither a schedule nor a plan"));
+      return Status::input("'" + escaped(input.name) +
+                           "' holds neither a schedule nor a plan");
     subject = {std::move(ir->plan), std::move(ir->graph),
                std::move(ir->schedule)};
-    return 0;
+    return Status();
   }
   case InputKind::Spec:
-    return fail(Status::input("'" + escaped(input.name) +
-                              "' is not a plan or IR text; compile a spec "
-                              "first: sluice compile SPEC -o F"));
+    return Status::input("'" + escaped(input.name) +
+                         "' is not a plan or IR text; compile a spec first: "
+                         "sluice compile SPEC -o F");
   case InputKind::Csv:
-    return fail(Status::input("'" + escaped(input.name) +
-                              "' is a schedule CSV; reading these is not "
-                              "supported yet"));
+    return Status::input("'" + escaped(input.name) +
+                         "' is a schedule CSV; reading these is not supported "
+                         "yet");
   }
-  return 1;
+  return Status();
 }
 
-/// The plan if there is one, else the schedule, for which every progress model
-/// is the same.
+/// A plan's schedule must be right too, if the text holds one; else what is
+/// told of a schedule holds for every progress model.
 static verify::Result verifySubject(const Arguments &arguments,
-                                    const Subject &subject) {
-  if (subject.plan)
-    return verify::verifyPlan(*subject.plan, arguments.verify);
-  return verify::verifySchedule(*subject.graph, *subject.schedule);
+                                    Subject &subject) {
+  verify::Result result;
+  if (subject.schedule)
+    result = verify::verifySchedule(*subject.graph, *subject.schedule);
+  if (!subject.plan || !result.ok()) {
+    subject.plan.reset();
+    return result;
+  }
+  return verify::verifyPlan(*subject.plan, arguments.verify);
+}
+
+/// What cannot even be read is malformed: the answer for a script.
+static verify::Result malformed(const std::string &message) {
+  verify::Result result;
+  result.errors.push_back(
+      {verify::FindingKind::Malformed, message, std::nullopt, {}});
+  return result;
 }
 
 int commands::check(const Arguments &arguments) {
   Input input;
-  Status status = readInput(arguments.input, input);
-  if (!status.ok())
-    return fail(status);
   Subject subject;
-  if (int code = load(arguments, input, subject))
-    return code;
-  verify::Result result = verifySubject(arguments, subject);
+  Status status = readInput(arguments.input, input);
+  if (status.ok())
+    status = load(arguments, input, subject);
+  if (!status.ok() && !(arguments.json && status.fault() == Fault::Input))
+    return fail(status);
+  verify::Result result = status.ok() ? verifySubject(arguments, subject)
+                                      : malformed(status.message());
+  if (!status.ok())
+    (void)fail(status);
   status = writeOutput("", [&](llvm::raw_ostream &out) {
     (arguments.json ? writeJson : writeText)(out, arguments, subject, result);
   });

@@ -1,14 +1,19 @@
 #include "tools/sluice/CommandLine.h"
 
+#include "compiler/passes/PassManager.h"
 #include "tools/sluice/Emit.h"
 #include "tools/sluice/Files.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/CommandLine.h"
+#include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <iterator>
 #include <new>
 #include <stdexcept>
@@ -26,6 +31,30 @@ static constexpr Command kCommands[] = {
   {#Name, Summary, Examples, commands::Name},
 #include "tools/sluice/Commands.def"
 };
+
+/// Refuses names of passes that do not exist.
+static bool checkPassNames(llvm::ArrayRef<std::string> names,
+                           llvm::raw_ostream &errors) {
+  bool ok = true;
+  for (const std::string &name : names)
+    if (name != "*" && !findPass(name)) {
+      errors << "error: --print-ir-after=" << escaped(name) << ": "
+             << unknownPass(name) << '\n';
+      ok = false;
+    }
+  return ok;
+}
+
+/// For --help: the passes in the order of the walk.
+static llvm::StringRef passesDescription() {
+  static const std::string text =
+      "passes to run, in this order: " +
+      llvm::join(
+          llvm::map_range(allPasses(),
+                          [](const PassInfo &pass) { return pass.text; }),
+          ", ");
+  return text;
+}
 
 namespace {
 /// The flags as LLVM's library sees them. One instance, alive while parsing.
@@ -45,18 +74,16 @@ struct Flags {
       cl::sub(compile),
       cl::sub(opt),
       cl::cat(category),
-      cl::desc("where to write; with several --emit the stem of the names")};
+      cl::desc("where to write (compile, with several --emit: the stem of the "
+               "names)")};
   cl::list<std::string> emits{
       "emit",           cl::CommaSeparated, cl::value_desc("what,..."),
       cl::sub(compile), cl::cat(category),  cl::desc(emitDescription())};
   cl::opt<bool> json{"json", cl::sub(report), cl::sub(check), cl::cat(category),
                      cl::desc("one JSON object on stdout")};
-  cl::opt<std::string> passes{"passes",
-                              cl::Required,
-                              cl::value_desc("a,b,..."),
-                              cl::sub(opt),
-                              cl::cat(category),
-                              cl::desc("passes to run, in this order")};
+  cl::opt<std::string> passes{
+      "passes",     cl::Required,      cl::value_desc("a,b,..."),
+      cl::sub(opt), cl::cat(category), cl::desc(passesDescription())};
   cl::opt<std::string> progress{
       "progress",
       cl::init("rank"),
@@ -82,8 +109,8 @@ struct Flags {
       cl::desc("stage module; a path names a shared library")};
   cl::opt<std::string> data{"data", cl::value_desc("file"), cl::sub(run),
                             cl::cat(category), cl::desc("text to train on")};
-  cl::opt<uint64_t> steps{"steps", cl::value_desc("n"), cl::sub(run),
-                          cl::cat(category), cl::desc("training steps")};
+  cl::opt<std::string> steps{"steps", cl::value_desc("n"), cl::sub(run),
+                             cl::cat(category), cl::desc("training steps")};
   cl::opt<std::string> timeout{
       "timeout",
       cl::init("60s"),
@@ -194,8 +221,14 @@ bool Flags::readRun(Arguments &arguments, llvm::raw_ostream &errors) const {
   TimeUnit unit = time->unit.value_or(TimeUnit::Unit);
   arguments.timeoutSeconds =
       static_cast<double>(time->ticks) / static_cast<double>(ticksPer(unit));
-  if (steps.getNumOccurrences())
-    arguments.steps = steps.getValue();
+  uint64_t count = 0;
+  if (!steps.getNumOccurrences())
+    return true;
+  if (llvm::StringRef(steps).getAsInteger(10, count)) {
+    errors << "error: --steps=" << escaped(steps) << " is not a count\n";
+    return false;
+  }
+  arguments.steps = count;
   return true;
 }
 
@@ -217,6 +250,14 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.verbose = verbose;
   arguments.quiet = quiet;
   bool ok = readOverrides(arguments, errors);
+  ok = checkPassNames(arguments.printAfter, errors) && ok;
+  for (const cl::opt<std::string> *option :
+       {&output, &module, &data, &save, &timeline})
+    if (option->getNumOccurrences() && option->empty()) {
+      errors << "error: -" << (option->ArgStr.size() > 1 ? "-" : "")
+             << option->ArgStr << " has no value\n";
+      ok = false;
+    }
   ok = readVerify(arguments, errors) && ok;
   return readRun(arguments, errors) && ok;
 }
@@ -244,7 +285,37 @@ static void printOverview(llvm::raw_ostream &out) {
          "3 the environment\n";
 }
 
+/// LLVM's messages as ours: `error: lower-case sentence`, without the name of
+/// the program and its own advice.
+static std::string inHouseForm(llvm::StringRef text, llvm::StringRef program) {
+  std::string prefix = (llvm::sys::path::filename(program) + ": ").str();
+  std::string out;
+  for (llvm::StringRef line : llvm::split(text.rtrim('\n'), '\n')) {
+    if (line.starts_with("error: ")) {
+      out += line.str() + "\n";
+      continue;
+    }
+    line.consume_front(prefix);
+    line = line.take_front(line.find("  Try: ")).rtrim("!. ");
+    line = line.take_front(line.find("See: ")).rtrim("!. ");
+    if (line.empty() || line.starts_with("Did you mean"))
+      continue;
+    std::string sentence = escaped(line);
+    sentence[0] = llvm::toLower(sentence[0]);
+    out += "error: " + sentence + "\n";
+  }
+  return out;
+}
+
+/// What LLVM cannot go on after: for one, output that cannot be written when
+/// the program ends.
+static void endAtFatalError(void *, const char *reason, bool) {
+  std::fprintf(stderr, "error: %s\n", escaped(reason).c_str());
+  std::_Exit(static_cast<int>(Fault::Environment));
+}
+
 int runCommandLine(int argc, char **argv) {
+  llvm::install_fatal_error_handler(endAtFatalError);
   llvm::StringRef first = argc > 1 ? argv[1] : "";
   if (first == "--version") {
     printVersion(llvm::outs());
@@ -270,11 +341,10 @@ int runCommandLine(int argc, char **argv) {
   std::string text;
   llvm::raw_string_ostream errors(text);
   Arguments arguments;
-  bool ok =
-      cl::ParseCommandLineOptions(argc, argv, command->summary, &errors) &&
-      flags.read(arguments, errors);
+  bool ok = cl::ParseCommandLineOptions(argc, argv, "", &errors) &&
+            flags.read(arguments, errors);
   if (!ok) {
-    llvm::errs() << text << "'sluice " << first
+    llvm::errs() << inHouseForm(text, argv[0]) << "'sluice " << first
                  << " --help' lists the options\n";
     return 2;
   }

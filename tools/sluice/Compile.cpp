@@ -4,6 +4,7 @@
 #include "tools/sluice/Emit.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Path.h"
 
 namespace sluice {
@@ -38,10 +39,13 @@ static Status selectEmits(const Arguments &arguments,
 
 int commands::compile(const Arguments &arguments) {
   std::vector<const EmitInfo *> emits;
-  Status status = selectEmits(arguments, emits);
   Input input;
+  Status status = readInput(arguments.input, input);
   if (status.ok())
-    status = readInput(arguments.input, input);
+    status = selectEmits(arguments, emits);
+  if (status.ok() &&
+      llvm::sys::fs::equivalent(arguments.input, arguments.output))
+    status = Status::usage("-o names the spec itself, which would be lost");
   if (status.ok() && input.kind != InputKind::Spec)
     status = Status::input("'" + escaped(input.name) +
                            "' is not a spec; compile takes a YAML spec");

@@ -1,6 +1,8 @@
 //===- tools/sluice/Run.cpp - `sluice run` -------------------------------===//
 #include "compiler/emit/Emit.h"
 #include "compiler/simulate/Measure.h"
+#include "compiler/simulate/Report.h"
+#include "ir/AsideFile.h"
 #include "runtime/Backend.h"
 #include "runtime/Job.h"
 #include "runtime/Modules.h"
@@ -13,6 +15,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <sys/resource.h>
 
 namespace sluice {
 
@@ -110,14 +113,20 @@ static MeasuredCosts measuredCosts(llvm::ArrayRef<runtime::StageCosts> stages) {
   return costs;
 }
 
-/// Median of the steps that come after those in which costs were measured.
-static double medianStep(const runtime::JobResult &result, uint64_t skip) {
-  std::vector<double> steps = result.stepSeconds;
-  if (steps.size() > skip)
-    steps.erase(steps.begin(), steps.begin() + static_cast<ptrdiff_t>(skip));
-  auto middle = steps.begin() + static_cast<ptrdiff_t>(steps.size() / 2);
-  std::nth_element(steps.begin(), middle, steps.end());
-  return *middle;
+/// Median, with the mean of the middle two of an even number.
+static double median(std::vector<double> values) {
+  llvm::sort(values);
+  size_t middle = values.size() / 2;
+  return values.size() % 2 ? values[middle]
+                           : (values[middle - 1] + values[middle]) / 2;
+}
+
+/// Step times without the first steps, in which memory warms up and costs are
+/// measured; all of them where there are no others.
+static std::vector<double> laterSteps(const runtime::JobResult &result,
+                                      uint64_t skip) {
+  llvm::ArrayRef<double> steps = result.stepSeconds;
+  return (steps.size() > skip ? steps.drop_front(skip) : steps).vec();
 }
 
 static std::string seconds(double value) {
@@ -131,14 +140,22 @@ static void printSummary(llvm::raw_ostream &out, const Plan &plan,
   if (!result.losses.empty())
     out << llvm::format("loss: %.4f at the first step, %.4f at the last\n",
                         result.losses.front(), result.losses.back());
+  std::vector<double> steps = laterSteps(result, warmSteps);
+  out << "step time: ";
   if (predicted)
-    out << "step time: predicted "
-        << formatTime(predicted->makespan, TimeUnit::Seconds)
-        << " (from costs measured in the first steps), measured "
-        << seconds(medianStep(result, warmSteps)) << " (median)\n";
+    out << "predicted " << formatTime(predicted->makespan, TimeUnit::Seconds)
+        << " (from costs measured in the first " << warmSteps << " steps), ";
+  out << "measured " << seconds(median(steps)) << " (median of " << steps.size()
+      << (steps.size() == 1 ? " step)\n" : " steps)\n");
   for (Id rank = 0; rank < plan.ranks.size(); ++rank)
     out << "rank " << rank << ": arena planned " << plan.ranks[rank].arenaBytes
-        << " bytes, allocated " << result.arenaBytes[rank] << " bytes\n";
+        << " bytes, allocated " << result.arenaBytes[rank]
+        << " bytes; in use at the planned peak "
+        << findMemoryPeak(plan.ranks[rank]).bytes << " bytes\n";
+  rusage usage{};
+  if (::getrusage(RUSAGE_SELF, &usage) == 0)
+    out << "process: " << formatBytes(Bytes(usage.ru_maxrss) * 1024)
+        << " resident at the peak, with arenas, program and data\n";
 }
 
 /// Writes STEM.KIND.svg and STEM.KIND.trace.
@@ -152,6 +169,35 @@ static Status writeTimeline(const std::string &stem, const Timeline &timeline,
   return writeOutput(stem + ".trace", [&](llvm::raw_ostream &out) {
     emitChromeTrace(timeline, out);
   });
+}
+
+/// Names of the files that --timeline=STEM writes, without their extensions.
+static std::string predictedStem(const Arguments &arguments) {
+  return arguments.timeline + ".predicted";
+}
+static std::string measuredStem(const Arguments &arguments) {
+  return arguments.timeline + ".measured";
+}
+
+/// Tries all outputs before the first step, so that no training is lost for a
+/// path that cannot be written.
+static Status checkOutputs(const Arguments &arguments) {
+  std::vector<std::string> paths;
+  if (!arguments.save.empty())
+    paths.push_back(arguments.save);
+  if (!arguments.timeline.empty())
+    for (const std::string &stem :
+         {predictedStem(arguments), measuredStem(arguments)}) {
+      paths.push_back(stem + ".svg");
+      paths.push_back(stem + ".trace");
+    }
+  for (const std::string &path : paths) {
+    AsideFile trial; // dropped without a trace
+    Status status = trial.open(path);
+    if (!status.ok())
+      return status;
+  }
+  return Status();
 }
 
 /// Writes the predicted and the measured timeline at one scale.
@@ -168,12 +214,11 @@ static Status writeTimelines(const Arguments &arguments, const Plan &plan,
     expected.title = plan.model + ", " + plan.schedule + ", predicted";
     expected.unit = TimeUnit::Seconds;
     scale = std::max(scale, makespanOf(expected));
-    Status status =
-        writeTimeline(arguments.timeline + ".predicted", expected, scale);
+    Status status = writeTimeline(predictedStem(arguments), expected, scale);
     if (!status.ok())
       return status;
   }
-  return writeTimeline(arguments.timeline + ".measured", measured, scale);
+  return writeTimeline(measuredStem(arguments), measured, scale);
 }
 
 /// Ends the process: after a failed run a thread may still be inside a module.
@@ -195,6 +240,8 @@ static int execute(const Arguments &arguments, Plan &plan) {
   Status status = chooseModule(arguments, plan, options.module);
   if (status.ok())
     status = chooseSteps(arguments, plan, options.steps);
+  if (status.ok())
+    status = checkOutputs(arguments);
   if (!status.ok())
     return fail(status);
 
@@ -207,7 +254,7 @@ static int execute(const Arguments &arguments, Plan &plan) {
 
   std::optional<PlanTiming> predicted;
   uint64_t warmSteps = 2 + options.costSteps;
-  if (!result.firstCosts.empty())
+  if (!result.firstCosts.empty() && options.steps > warmSteps)
     predicted = predictTiming(plan, measuredCosts(result.firstCosts));
   if (!arguments.quiet)
     printSummary(llvm::outs(), plan, result, predicted, warmSteps);

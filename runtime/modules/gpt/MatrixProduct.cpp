@@ -2,13 +2,55 @@
 #include "runtime/modules/gpt/MatrixProduct.h"
 
 #include <cblas.h>
+#include <dlfcn.h>
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace sluice::gpt {
 namespace {
+
+/// The functions of the matrix library that are used here. It is loaded with
+/// the first stage, not with the program: OpenBLAS starts a thread for every
+/// core as it is loaded, unless the environment says otherwise by then, and
+/// those threads spin.
+struct Library {
+  Library();
+  decltype(&cblas_sgemm) multiplySingle = nullptr;
+  decltype(&cblas_dgemm) multiplyDouble = nullptr;
+  decltype(&openblas_set_num_threads) setThreads = nullptr;
+  decltype(&openblas_get_corename) kernelName = nullptr;
+  std::string fault; ///< why the functions are not there; empty if they are
+};
+
+template <typename Function>
+void find(void *handle, const char *name, Function &function,
+          std::string &fault) {
+  function = reinterpret_cast<Function>(::dlsym(handle, name));
+  if (!function)
+    fault = std::string("it has no function ") + name;
+}
+
+Library::Library() {
+  ::setenv("OPENBLAS_NUM_THREADS", "1", /*overwrite=*/1);
+  void *handle = ::dlopen(SLUICE_OPENBLAS, RTLD_NOW | RTLD_LOCAL);
+  if (!handle) {
+    const char *reason = ::dlerror();
+    fault = reason ? reason : "unknown reason";
+    return;
+  }
+  find(handle, "cblas_sgemm", multiplySingle, fault);
+  find(handle, "cblas_dgemm", multiplyDouble, fault);
+  find(handle, "openblas_set_num_threads", setThreads, fault);
+  find(handle, "openblas_get_corename", kernelName, fault);
+}
+
+const Library &library() {
+  static const Library kLibrary;
+  return kLibrary;
+}
 
 CBLAS_TRANSPOSE orientation(bool transposed) {
   return transposed ? CblasTrans : CblasNoTrans;
@@ -60,7 +102,11 @@ template <typename Real> bool isRight(size_t m, size_t n, size_t k) {
 }
 
 Status prepareOnce() {
-  openblas_set_num_threads(1);
+  if (!library().fault.empty())
+    return Status::environment("cannot load the matrix library " SLUICE_OPENBLAS
+                               ": " +
+                               library().fault);
+  library().setThreads(1);
   constexpr size_t kShapes[][3] = {
       {1, 1, 1}, {3, 5, 7}, {17, 33, 65}, {64, 48, 80}, {9, 20, 700}};
   for (const auto &[m, n, k] : kShapes)
@@ -69,7 +115,7 @@ Status prepareOnce() {
           "the matrix library computes a " + std::to_string(m) + "x" +
           std::to_string(k) + " by " + std::to_string(k) + "x" +
           std::to_string(n) + " product wrongly (OpenBLAS, kernel " +
-          openblas_get_corename() +
+          library().kernelName() +
           "): set OPENBLAS_CORETYPE=Haswell in the environment");
   return Status();
 }
@@ -78,18 +124,18 @@ Status prepareOnce() {
 
 void multiply(Matrix<float> a, Matrix<float> b, float *c, size_t stride,
               Into into) {
-  cblas_sgemm(CblasRowMajor, orientation(a.transposed),
-              orientation(b.transposed), int(a.rows), int(b.columns),
-              int(a.columns), 1.0f, a.data, int(a.stride), b.data,
-              int(b.stride), into == Into::Add ? 1.0f : 0.0f, c, int(stride));
+  library().multiplySingle(
+      CblasRowMajor, orientation(a.transposed), orientation(b.transposed),
+      int(a.rows), int(b.columns), int(a.columns), 1.0f, a.data, int(a.stride),
+      b.data, int(b.stride), into == Into::Add ? 1.0f : 0.0f, c, int(stride));
 }
 
 void multiply(Matrix<double> a, Matrix<double> b, double *c, size_t stride,
               Into into) {
-  cblas_dgemm(CblasRowMajor, orientation(a.transposed),
-              orientation(b.transposed), int(a.rows), int(b.columns),
-              int(a.columns), 1.0, a.data, int(a.stride), b.data, int(b.stride),
-              into == Into::Add ? 1.0 : 0.0, c, int(stride));
+  library().multiplyDouble(
+      CblasRowMajor, orientation(a.transposed), orientation(b.transposed),
+      int(a.rows), int(b.columns), int(a.columns), 1.0, a.data, int(a.stride),
+      b.data, int(b.stride), into == Into::Add ? 1.0 : 0.0, c, int(stride));
 }
 
 Status prepareMatrixProducts() {

@@ -34,7 +34,8 @@ template <typename Real> Matrix<Real> transpose(Matrix<Real> a) {
 
 enum class Into : bool { Overwrite, Add };
 
-/// c = a b, or c += a b, with rows of c `stride` apart. c overlaps neither.
+/// After prepareMatrixProducts: c = a b, or c += a b, with rows of c `stride`
+/// apart. c overlaps neither.
 void multiply(Matrix<float> a, Matrix<float> b, float *c, size_t stride,
               Into into = Into::Overwrite);
 void multiply(Matrix<double> a, Matrix<double> b, double *c, size_t stride,
@@ -47,9 +48,9 @@ void multiply(Matrix<Real> a, Matrix<Real> b, Real *c,
   multiply(a, b, c, b.columns, into);
 }
 
-/// Sets the library to one thread and compares some of its products with plain
-/// loops; done once in a process. Old versions of the library go wrong on
-/// processors they do not know. A fault says how to go on.
+/// Loads the library, sets it to one thread and compares some of its products
+/// with plain loops; done once in a process. Old versions of the library go
+/// wrong on processors they do not know. A fault says how to go on.
 Status prepareMatrixProducts();
 
 } // namespace sluice::gpt

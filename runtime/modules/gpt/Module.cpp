@@ -12,6 +12,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <new>
 #include <string_view>
 
 namespace sluice::gpt {
@@ -38,6 +39,8 @@ template <typename Body> int guarded(sluice_error *error, Body body) {
   try {
     Status status = body();
     return status.ok() ? 0 : fail(error, status.message());
+  } catch (const std::bad_alloc &) {
+    throw; // the environment's fault, which the runtime tells apart
   } catch (const std::exception &exception) {
     return fail(error, exception.what());
   }
