@@ -1,4 +1,4 @@
-# Options that every target of the project is built with, and one helper for
+# Options that every target of the project is built with, and one function for
 # a library: explicit sources, one include root (the repository).
 add_library(sluice_options INTERFACE)
 target_include_directories(sluice_options INTERFACE ${CMAKE_SOURCE_DIR})

@@ -116,17 +116,17 @@ static void writeText(llvm::raw_ostream &out, const Arguments &arguments,
 /// Reads what can be checked.
 static Status load(const Arguments &arguments, const Input &input,
                    Subject &subject) {
-  Session session;
+  Invocation invocation;
   switch (input.kind) {
   case InputKind::Plan: {
-    Status status = loadPlan(arguments, input, session);
-    subject.plan = std::move(session.compilation.plan);
+    Status status = loadPlan(arguments, input, invocation);
+    subject.plan = std::move(invocation.compilation.plan);
     return status;
   }
   case InputKind::Ir: {
     std::optional<IrText> ir =
-        parseIr(input.text, input.name, session.diagnostics);
-    printDiagnostics(arguments, session);
+        parseIr(input.text, input.name, invocation.diagnostics);
+    printDiagnostics(arguments, invocation);
     if (!ir)
       return Status::input("'" + escaped(input.name) +
                            "' is not IR text without faults");

@@ -52,10 +52,10 @@ int commands::compile(const Arguments &arguments) {
   if (!status.ok())
     return fail(status);
 
-  Session session;
-  bool ok = loadSpec(arguments, input, session) &&
-            runPasses(arguments, fullPipeline(), session);
-  printDiagnostics(arguments, session);
+  Invocation invocation;
+  bool ok = loadSpec(arguments, input, invocation) &&
+            runPasses(arguments, fullPipeline(), invocation);
+  printDiagnostics(arguments, invocation);
   if (!ok)
     return 1;
 
@@ -65,10 +65,10 @@ int commands::compile(const Arguments &arguments) {
       path += "." + emit->extension.str();
     if (emit->write)
       status = writeOutput(path, [&](llvm::raw_ostream &out) {
-        emit->write(session.compilation, out);
+        emit->write(invocation.compilation, out);
       });
     else
-      status = writePlanFile(*session.compilation.plan, path);
+      status = writePlanFile(*invocation.compilation.plan, path);
     if (!status.ok())
       return fail(status);
     if (arguments.verbose && !path.empty())

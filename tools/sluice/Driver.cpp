@@ -10,16 +10,17 @@
 
 namespace sluice {
 
-void printDiagnostics(const Arguments &arguments, const Session &session) {
-  if (!arguments.quiet || session.diagnostics.hasErrors())
-    llvm::errs() << session.diagnostics.render();
+void printDiagnostics(const Arguments &arguments,
+                      const Invocation &invocation) {
+  if (!arguments.quiet || invocation.diagnostics.hasErrors())
+    llvm::errs() << invocation.diagnostics.render();
 }
 
 bool loadSpec(const Arguments &arguments, const Input &input,
-              Session &session) {
-  session.compilation.spec = parseSpec(
-      input.text, input.name, arguments.overrides, session.diagnostics);
-  return session.compilation.spec.has_value();
+              Invocation &invocation) {
+  invocation.compilation.spec = parseSpec(
+      input.text, input.name, arguments.overrides, invocation.diagnostics);
+  return invocation.compilation.spec.has_value();
 }
 
 /// Sets `run.KEY` of a plan; any other key is refused.
@@ -65,51 +66,52 @@ static Status readPlan(const Input &input, Plan &plan) {
 }
 
 Status loadPlan(const Arguments &arguments, const Input &input,
-                Session &session) {
+                Invocation &invocation) {
   Plan plan;
   Status status = readPlan(input, plan);
   if (status.ok())
     status = applyOverrides(arguments, plan);
   if (status.ok())
-    session.compilation.plan = std::move(plan);
+    invocation.compilation.plan = std::move(plan);
   return status;
 }
 
 bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
-               Session &session) {
+               Invocation &invocation) {
   PipelineOptions options;
   options.printAfter = arguments.printAfter;
   options.timePasses = arguments.timePasses;
   options.log = &llvm::errs();
-  return runPipeline(pipeline, session.compilation, options);
+  return runPipeline(pipeline, invocation.compilation, options);
 }
 
 /// Verifies a plan that was read; its faults become diagnostics.
-static bool verifyLoaded(const Arguments &arguments, Session &session) {
+static bool verifyLoaded(const Arguments &arguments, Invocation &invocation) {
   Pipeline pipeline;
   std::string error;
-  if (!parsePipeline("verify-plan", artifactsOf(session.compilation), pipeline,
-                     error)) {
-    session.diagnostics.error({}, error);
+  if (!parsePipeline("verify-plan", artifactsOf(invocation.compilation),
+                     pipeline, error)) {
+    invocation.diagnostics.error({}, error);
     return false;
   }
-  return runPasses(arguments, pipeline, session);
+  return runPasses(arguments, pipeline, invocation);
 }
 
 int loadCompiled(const Arguments &arguments, const Input &input,
-                 Session &session) {
+                 Invocation &invocation) {
   switch (input.kind) {
   case InputKind::Spec:
-    return loadSpec(arguments, input, session) &&
-                   runPasses(arguments, fullPipeline(), session)
+    return loadSpec(arguments, input, invocation) &&
+                   runPasses(arguments, fullPipeline(), invocation)
                ? 0
                : 1;
   case InputKind::Plan: {
-    Status status = loadPlan(arguments, input, session);
+    Status status = loadPlan(arguments, input, invocation);
     if (!status.ok())
       return fail(status);
-    session.diagnostics.addSource(input.name, "");
-    return verifyLoaded(arguments, session) && raisePlan(session.compilation)
+    invocation.diagnostics.addSource(input.name, "");
+    return verifyLoaded(arguments, invocation) &&
+                   raisePlan(invocation.compilation)
                ? 0
                : 1;
   }

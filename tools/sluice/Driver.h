@@ -12,32 +12,33 @@
 namespace sluice {
 
 /// A compilation with the diagnostics it writes to.
-struct Session {
+struct Invocation {
   Diagnostics diagnostics;
   Compilation compilation{diagnostics};
 };
 
-/// Prints what `session` has to say so far to standard error (with -q only if
-/// there is an error) and forgets nothing; call once, at the end.
-void printDiagnostics(const Arguments &arguments, const Session &session);
+/// Prints what `invocation` has to say so far to standard error (with -q only
+/// if there is an error) and forgets nothing; call once, at the end.
+void printDiagnostics(const Arguments &arguments, const Invocation &invocation);
 
-/// Parses the spec in `input` with the overrides into `session`; false after
+/// Parses the spec in `input` with the overrides into `invocation`; false after
 /// reporting its faults.
-bool loadSpec(const Arguments &arguments, const Input &input, Session &session);
+bool loadSpec(const Arguments &arguments, const Input &input,
+              Invocation &invocation);
 
 /// Reads the plan in `input`, applies overrides (run.* only).
 Status loadPlan(const Arguments &arguments, const Input &input,
-                Session &session);
+                Invocation &invocation);
 
 /// Runs `pipeline` with the command line's options for printing.
 bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
-               Session &session);
+               Invocation &invocation);
 
 /// For commands that take a spec or a plan: gets a plan that is verified, with
 /// graph, schedule and timing. Returns an exit code; 1 with a plan there means
 /// that everything worked but the plan was refused.
 int loadCompiled(const Arguments &arguments, const Input &input,
-                 Session &session);
+                 Invocation &invocation);
 
 } // namespace sluice
 

@@ -4,18 +4,18 @@
 
 namespace sluice {
 
-/// Fills `session` with what `input` holds.
+/// Fills `invocation` with what `input` holds.
 static bool loadAny(const Arguments &arguments, const Input &input,
-                    Session &session) {
+                    Invocation &invocation) {
   if (input.kind == InputKind::Spec)
-    return loadSpec(arguments, input, session);
+    return loadSpec(arguments, input, invocation);
   std::optional<IrText> ir =
-      parseIr(input.text, input.name, session.diagnostics);
+      parseIr(input.text, input.name, invocation.diagnostics);
   if (!ir)
     return false;
-  session.compilation.graph = std::move(ir->graph);
-  session.compilation.schedule = std::move(ir->schedule);
-  session.compilation.plan = std::move(ir->plan);
+  invocation.compilation.graph = std::move(ir->graph);
+  invocation.compilation.schedule = std::move(ir->schedule);
+  invocation.compilation.plan = std::move(ir->plan);
   return true;
 }
 
@@ -29,24 +29,24 @@ int commands::opt(const Arguments &arguments) {
   if (!status.ok())
     return fail(status);
 
-  Session session;
-  if (!loadAny(arguments, input, session)) {
-    printDiagnostics(arguments, session);
+  Invocation invocation;
+  if (!loadAny(arguments, input, invocation)) {
+    printDiagnostics(arguments, invocation);
     return 1;
   }
   Pipeline pipeline;
   std::string error;
-  if (!parsePipeline(arguments.passes, artifactsOf(session.compilation),
+  if (!parsePipeline(arguments.passes, artifactsOf(invocation.compilation),
                      pipeline, error)) {
-    printDiagnostics(arguments, session);
+    printDiagnostics(arguments, invocation);
     return fail(Status::usage(error));
   }
-  bool ok = runPasses(arguments, pipeline, session);
-  printDiagnostics(arguments, session);
+  bool ok = runPasses(arguments, pipeline, invocation);
+  printDiagnostics(arguments, invocation);
   if (!ok)
     return 1;
   status = writeOutput(arguments.output, [&](llvm::raw_ostream &out) {
-    printIr(session.compilation, out);
+    printIr(invocation.compilation, out);
   });
   return status.ok() ? 0 : fail(status);
 }

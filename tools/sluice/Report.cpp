@@ -28,14 +28,14 @@ int commands::report(const Arguments &arguments) {
   Status status = readInput(arguments.input, input);
   if (!status.ok())
     return fail(status);
-  Session session;
-  int code = loadCompiled(arguments, input, session);
-  const Compilation &c = session.compilation;
+  Invocation invocation;
+  int code = loadCompiled(arguments, input, invocation);
+  const Compilation &c = invocation.compilation;
   if (c.timing && c.plan) // a plan over its limit still has its report
     status = writeOutput("", [&](llvm::raw_ostream &out) {
       (arguments.json ? emitReportJson : emitReportText)(reportOf(c), out);
     });
-  printDiagnostics(arguments, session);
+  printDiagnostics(arguments, invocation);
   return status.ok() ? code : fail(status);
 }
 

@@ -275,12 +275,12 @@ int commands::run(const Arguments &arguments) {
   if (!status.ok())
     return fail(status);
   // Lives until the process ends: a stuck thread may still read the plan.
-  static Session session;
-  int code = loadCompiled(arguments, input, session);
-  printDiagnostics(arguments, session);
+  static Invocation invocation;
+  int code = loadCompiled(arguments, input, invocation);
+  printDiagnostics(arguments, invocation);
   if (code != 0)
     return code;
-  return execute(arguments, *session.compilation.plan);
+  return execute(arguments, *invocation.compilation.plan);
 }
 
 } // namespace sluice
