@@ -1,4 +1,4 @@
-//===- compiler/model/Layer.h - The layers of a model with costs and bytes -===//
+//===- compiler/model/Layer.h - Layers with costs and bytes ---------------===//
 #ifndef SLUICE_COMPILER_MODEL_LAYER_H
 #define SLUICE_COMPILER_MODEL_LAYER_H
 

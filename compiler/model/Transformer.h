@@ -1,4 +1,4 @@
-//===- compiler/model/Transformer.h - Layers of a decoder-only transformer -===//
+//===- compiler/model/Transformer.h - Transformers as layers --------------===//
 #ifndef SLUICE_COMPILER_MODEL_TRANSFORMER_H
 #define SLUICE_COMPILER_MODEL_TRANSFORMER_H
 

@@ -45,10 +45,20 @@ uint32_t tensorCount(void *) { return 0; }
 int tensor(void *, uint32_t, sluice_tensor *, sluice_error *) { return 1; }
 void destroy(void *instance) { delete static_cast<uint32_t *>(instance); }
 
-const sluice_module kModule = {
-    SLUICE_MODULE_VERSION, "bad",    create,   bytes,         bind,
-    beginStep,             forward,  backward, backward,      optimizerStep,
-    loss,                  tensorCount, tensor, destroy};
+const sluice_module kModule = {SLUICE_MODULE_VERSION,
+                               "bad",
+                               create,
+                               bytes,
+                               bind,
+                               beginStep,
+                               forward,
+                               backward,
+                               backward,
+                               optimizerStep,
+                               loss,
+                               tensorCount,
+                               tensor,
+                               destroy};
 } // namespace
 
 extern "C" const sluice_module *sluice_module_entry() { return &kModule; }

@@ -219,9 +219,8 @@ TEST_CASE("lowering: skips, frozen stages and unequal microbatches") {
       for (uint32_t warmup : {0u, 1u, 4u}) {
         Diagnostics diagnostics;
         Compilation compilation(diagnostics);
-        compilation.graph =
-            buildGraph(skipGraph(frozen), 4, TimeUnit::Unit,
-                       [&](Id, Id) { return split; });
+        compilation.graph = buildGraph(skipGraph(frozen), 4, TimeUnit::Unit,
+                                       [&](Id, Id) { return split; });
         for (Value &value : compilation.graph->values) // larger, the later
           value.bytes *=
               1 + compilation.graph->nodes[value.producer].microbatch;
