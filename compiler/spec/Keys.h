@@ -1,6 +1,6 @@
 //===- compiler/spec/Keys.h - How the keys of a spec are read ------------===//
 //
-// A section of the spec is a struct and a table of its keys (Sections.cpp).
+// A section of the spec is a struct and a table of its keys (see Sections.h).
 // Everything that holds for all keys alike stands here: unknown and duplicate
 // keys, keys that are refused by name, kinds and ranges of values, places.
 //

@@ -12,9 +12,17 @@ inline constexpr uint64_t kMaxLayers = 1 << 18;
 inline constexpr uint64_t kMaxStages = 1 << 16;
 inline constexpr uint64_t kMaxMicrobatches = 1 << 24;
 inline constexpr uint64_t kMaxStageMicrobatches = 1 << 28;
+/// Largest width of a layer and of a microbatch; most tokens. They keep
+/// products of any four of these, in bytes or operations, within 128 bits.
+inline constexpr uint64_t kMaxWidth = 1 << 20;
+inline constexpr uint64_t kMaxTokens = 1 << 24;
 
 /// The keys of the `run` section, which may also be set in a plan.
 bool isRunKey(std::string_view key);
+
+/// Read the sections that have a file of their own.
+void readModel(const Field &field, Spec &spec);
+void readPipeline(const Field &field, Spec &spec);
 
 /// Reads the whole tree of a spec, reporting every fault.
 void readSpec(const Field &top, Spec &spec);

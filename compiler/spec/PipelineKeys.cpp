@@ -1,0 +1,183 @@
+//===- PipelineKeys.cpp - The keys of the section pipeline ---------------===//
+#include "compiler/spec/Sections.h"
+
+namespace sluice {
+
+namespace {
+
+/// {first: n, last: n}
+struct EndsSection {
+  Located<uint32_t> first, last;
+};
+constexpr Key<EndsSection> kEndsKeys[] = {
+    {.name = "first",
+     .read = count<&EndsSection::first, 0, kMaxLayers>,
+     .required = true},
+    {.name = "last",
+     .read = count<&EndsSection::last, 0, kMaxLayers>,
+     .required = true},
+};
+
+/// Whether `text` is written in the letters of Megatron's layout strings.
+bool looksLikeMegatron(std::string_view text) {
+  return text.find('|') != std::string_view::npos &&
+         text.find_first_not_of("EtmL|*(),0123456789 ") ==
+             std::string_view::npos;
+}
+
+void layoutWord(const Field &field, PipelineSpec &pipeline) {
+  std::string_view text = field.node.text;
+  if (text == "auto")
+    field.set(pipeline.layout, Layout(LayoutAuto{}));
+  else if (text == "even")
+    field.set(pipeline.layout, Layout(LayoutEven{}));
+  else if (looksLikeMegatron(text))
+    field.reader
+        .error(field.where, field.name() + " is " + field.shown() +
+                                ", but Megatron's layout strings are not "
+                                "supported yet")
+        .note("write the layers of each stage, as in [6, 6, 6, 6]");
+  else
+    field.mismatch("auto, even, a list of layers per stage, or {first: n, "
+                   "last: n}");
+}
+
+void layout(const Field &field, PipelineSpec &pipeline) {
+  switch (field.node.kind) {
+  case YamlKind::Null:
+  case YamlKind::Scalar:
+    return layoutWord(field, pipeline);
+  case YamlKind::List:
+    if (auto counts = field.counts(0, kMaxLayers))
+      field.set(pipeline.layout, Layout(std::move(*counts)));
+    return;
+  case YamlKind::Map: {
+    EndsSection ends;
+    readSection(field, kEndsKeys, ends);
+    return field.set(pipeline.layout,
+                     Layout(LayoutEnds{ends.first, ends.last}));
+  }
+  }
+}
+
+void warmup(const Field &field, PipelineSpec &pipeline) {
+  if (field.node.kind == YamlKind::List) {
+    if (auto counts = field.counts(0, kMaxMicrobatches))
+      field.set(pipeline.warmup, Warmup(std::move(*counts)));
+    return;
+  }
+  std::string must = "standard, or a list of one count per rank";
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return;
+  if (*text == "standard")
+    field.set(pipeline.warmup, Warmup(WarmupStandard{}));
+  else if (*text == "auto")
+    field.reader
+        .error(field.where,
+               field.name() + " is auto, which is not supported yet")
+        .note("it may be " + must);
+  else
+    field.mismatch(must);
+}
+
+void memoryLimit(const Field &field, PipelineSpec &pipeline) {
+  std::optional<Bytes> limit = field.bytes();
+  if (limit && *limit == 0)
+    field.mismatch("at least 1 byte; without the key there is no limit");
+  else if (limit)
+    field.set(pipeline.memoryLimit, *limit);
+}
+
+/// {csv: file} and {orders: …}
+struct ScheduleSection {};
+constexpr Key<ScheduleSection> kScheduleKeys[] = {
+    {.name = "csv"},
+    {.name = "orders"},
+};
+
+void schedule(const Field &field, PipelineSpec &pipeline) {
+  if (field.node.kind == YamlKind::Map) {
+    ScheduleSection ignored;
+    return readSection(field, kScheduleKeys, ignored);
+  }
+  std::optional<std::string_view> text = field.scalar("the name of a schedule");
+  if (!text)
+    return;
+  if (*text == "auto")
+    field.reader
+        .error(field.where,
+               field.name() + " is auto, which is not supported yet")
+        .note("name a schedule");
+  else if (std::optional<std::string> named = field.text())
+    field.set(pipeline.schedule, std::move(*named));
+}
+
+constexpr Word<const char *> kPlacements[] = {
+    {"linear", "linear"},
+    {"loop", "loop"},
+    {"v", "v"},
+    {"bidirectional", "bidirectional"}};
+constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
+                                           {"span", Objective::Span}};
+constexpr Word<BackwardMode> kBackwardModes[] = {
+    {"auto", BackwardMode::Auto},
+    {"fused", BackwardMode::Fused},
+    {"split", BackwardMode::Split}};
+
+constexpr Key<PipelineSpec> kPipelineKeys[] = {
+    {.name = "ranks", .read = count<&PipelineSpec::ranks, 1, kMaxStages>},
+    {.name = "virtual_stages",
+     .read = count<&PipelineSpec::virtualStages, 1, kMaxStages>},
+    {.name = "microbatches",
+     .read = count<&PipelineSpec::microbatches, 1, kMaxMicrobatches>},
+    {.name = "microbatch_size",
+     .read = count<&PipelineSpec::microbatchSize, 1, kMaxWidth>},
+    {.name = "schedule", .read = schedule},
+    {.name = "placement", .read = word<&PipelineSpec::placement, kPlacements>},
+    {.name = "layout", .read = layout},
+    {.name = "warmup", .read = warmup},
+    {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},
+    {.name = "backward", .read = word<&PipelineSpec::backward, kBackwardModes>},
+    {.name = "recompute", .only = "none"},
+    {.name = "tensor_parallel", .only = "1"},
+    {.name = "sequence_parallel", .only = "false"},
+    {.name = "context_parallel", .only = "1"},
+    {.name = "expert_parallel", .only = "1"},
+    {.name = "data_parallel", .only = "1"},
+    {.name = "zero", .only = "0"},
+    {.name = "memory_limit", .read = memoryLimit},
+};
+
+/// Limits on products, which keep the graph's numbers within 32 bits.
+void checkSizes(const Field &field, const PipelineSpec &pipeline) {
+  auto where = [&](const auto &first, const auto &second) {
+    return second.given  ? second.where
+           : first.given ? first.where
+                         : field.where;
+  };
+  uint64_t ranks = pipeline.ranks.value, chunks = pipeline.virtualStages.value;
+  uint64_t stages = ranks * chunks, count = pipeline.microbatches.value;
+  if (stages > kMaxStages)
+    field.reader.error(
+        where(pipeline.ranks, pipeline.virtualStages),
+        std::to_string(ranks) + " ranks of " + std::to_string(chunks) +
+            " virtual stages are " + std::to_string(stages) +
+            " stages, must be at most " + std::to_string(kMaxStages));
+  else if (stages * count > kMaxStageMicrobatches)
+    field.reader.error(
+        where(pipeline.ranks, pipeline.microbatches),
+        std::to_string(stages) + " stages by " + std::to_string(count) +
+            " microbatches are " + std::to_string(stages * count) +
+            ", must be at most " + std::to_string(kMaxStageMicrobatches));
+}
+
+} // namespace
+
+void readPipeline(const Field &field, Spec &spec) {
+  spec.pipeline.where = field.where;
+  readSection(field, kPipelineKeys, spec.pipeline);
+  checkSizes(field, spec.pipeline);
+}
+
+} // namespace sluice
