@@ -22,6 +22,15 @@ enum class Flight : uint8_t {
   ClosesWeight,
   ClosesBoth
 };
+enum class OpCost : uint8_t {
+  Free,
+  Forward,
+  BackwardInput,
+  BackwardWeight,
+  BackwardBoth,
+  Recompute,
+  Step
+};
 
 enum class Op : uint8_t {
 #define SLUICE_OP(Name, ...) Name,
@@ -37,12 +46,13 @@ struct OpInfo {
   Payload payload;
   Op mate;
   Flight flight;
+  OpCost cost;
   std::string_view color;
 };
 
 inline constexpr OpInfo kOps[] = {
 #define SLUICE_OP(Name, Text, Class, PerMicrobatch, PayloadKind, Mate,         \
-                  FlightKind, Color)                                           \
+                  FlightKind, CostKind, Color)                                 \
   {#Name,                                                                      \
    Text,                                                                       \
    OpClass::Class,                                                             \
@@ -50,6 +60,7 @@ inline constexpr OpInfo kOps[] = {
    Payload::PayloadKind,                                                       \
    Op::Mate,                                                                   \
    Flight::FlightKind,                                                         \
+   OpCost::CostKind,                                                           \
    Color},
 #include "ir/Ops.def"
 };
@@ -61,6 +72,32 @@ constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
 constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
 constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
 constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+
+/// What the operations of a stage take, in whatever measure.
+template <typename T> struct OpCosts {
+  T forward{}, backwardInput{}, backwardWeight{}, recompute{}, step{};
+};
+
+/// What `op` takes of these.
+template <typename T> constexpr T costOf(Op op, const OpCosts<T> &costs) {
+  switch (info(op).cost) {
+  case OpCost::Free:
+    return T();
+  case OpCost::Forward:
+    return costs.forward;
+  case OpCost::BackwardInput:
+    return costs.backwardInput;
+  case OpCost::BackwardWeight:
+    return costs.backwardWeight;
+  case OpCost::BackwardBoth:
+    return costs.backwardInput + costs.backwardWeight;
+  case OpCost::Recompute:
+    return costs.recompute;
+  case OpCost::Step:
+    return costs.step;
+  }
+  return T();
+}
 
 /// The operation of exactly this text ("F", "SEND_B"), if there is one.
 std::optional<Op> opFromText(std::string_view text);

@@ -20,9 +20,14 @@
 
 namespace sluice {
 
-/// What a buffer holds; the kinds of memory that `report` tells apart. The
-/// first three and the workspace live for the whole run, the others from
-/// their first access to their last.
+/// How long a buffer lives, and whose it is.
+enum class BufferClass : uint8_t {
+  State,   ///< of a stage, for the whole run
+  Scratch, ///< of a rank, for the whole run
+  Value,   ///< of a stage and microbatch, from its first access to its last
+};
+
+/// What a buffer holds; the kinds of memory that `report` tells apart.
 enum class BufferKind : uint8_t {
 #define SLUICE_BUFFER(Name, ...) Name,
 #include "ir/Buffers.def"
@@ -31,12 +36,13 @@ enum class BufferKind : uint8_t {
 struct BufferKindInfo {
   std::string_view text;   ///< in text forms
   std::string_view report; ///< key in `memory{…}` of the report
-  bool persistent;         ///< lives for the whole run
+  BufferClass bufferClass;
+  bool persistent; ///< lives for the whole run
 };
 
 inline constexpr BufferKindInfo kBufferKinds[] = {
-#define SLUICE_BUFFER(Name, Text, Report, Persistent)                          \
-  {Text, Report, Persistent},
+#define SLUICE_BUFFER(Name, Text, Report, Class)                               \
+  {Text, Report, BufferClass::Class, BufferClass::Class != BufferClass::Value},
 #include "ir/Buffers.def"
 };
 inline constexpr unsigned kBufferKindCount =
@@ -45,6 +51,22 @@ inline constexpr unsigned kBufferKindCount =
 constexpr const BufferKindInfo &info(BufferKind kind) {
   return kBufferKinds[static_cast<unsigned>(kind)];
 }
+
+/// How many kinds are of a class before `end`: these are the first ones.
+constexpr unsigned kindsBefore(BufferClass end) {
+  unsigned count = 0;
+  while (count < kBufferKindCount && kBufferKinds[count].bufferClass < end)
+    ++count;
+  return count;
+}
+static_assert(
+    [] {
+      for (unsigned kind = 1; kind < kBufferKindCount; ++kind)
+        if (kBufferKinds[kind].bufferClass < kBufferKinds[kind - 1].bufferClass)
+          return false;
+      return true;
+    }(),
+    "the rows of Buffers.def stand in order of their class");
 
 /// A range of the arena that holds one value. Buffers that share bytes must be
 /// ordered by happens-before.

@@ -13,26 +13,13 @@ static Ticks ticksOf(double seconds) {
                                                 : kMaxTicks;
 }
 
-static double secondsOf(const MeasuredCosts &measured, Id stage, Op op) {
-  switch (op) {
-  case Op::Forward:
-  case Op::Recompute:
-    return measured.forward[stage];
-  case Op::Backward:
-    return measured.backwardInput[stage] + measured.backwardWeight[stage];
-  case Op::BackwardInput:
-    return measured.backwardInput[stage];
-  case Op::BackwardWeight:
-    return measured.backwardWeight[stage];
-  case Op::OptimizerStep:
-    return measured.step[stage];
-  case Op::SendForward:
-  case Op::RecvForward:
-  case Op::SendBackward:
-  case Op::RecvBackward:
-    return 0;
-  }
-  return 0;
+/// A recomputation is a forward once more.
+static OpCosts<double> costsOf(const MeasuredCosts &measured, Id stage) {
+  return {.forward = measured.forward[stage],
+          .backwardInput = measured.backwardInput[stage],
+          .backwardWeight = measured.backwardWeight[stage],
+          .recompute = measured.forward[stage],
+          .step = measured.step[stage]};
 }
 
 std::optional<PlanTiming> predictTiming(const Plan &plan,
@@ -48,7 +35,7 @@ std::optional<PlanTiming> predictTiming(const Plan &plan,
   for (Id stage = 0; stage < stages; ++stage)
     for (unsigned op = 0; op < kOpCount; ++op)
       costs.durations.push_back(
-          ticksOf(secondsOf(measured, stage, static_cast<Op>(op))));
+          ticksOf(costOf(static_cast<Op>(op), costsOf(measured, stage))));
   return simulatePlan(plan, costs);
 }
 

@@ -5,7 +5,7 @@
 
 namespace sluice::verify {
 RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
-  stateOf.assign(of.plan.stages.size() * 3, {kNone, kNone});
+  stateOf.assign(of.plan.stages.size() * kStateKinds, {kNone, kNone});
   for (const Stage &stage : of.plan.stages) {
     auto &needed = stateNeeded.emplace_back();
     unsigned kinds = 0;
@@ -48,8 +48,8 @@ void RankFlow::checkPersistent() {
     content[b].alive = true;
     if (!isState(buffer.kind) || buffer.stage >= index.plan.stages.size())
       continue;
-    auto &[owner, known] =
-        stateOf[size_t(buffer.stage) * 3 + static_cast<unsigned>(buffer.kind)];
+    auto &[owner, known] = stateOf[size_t(buffer.stage) * kStateKinds +
+                                   static_cast<unsigned>(buffer.kind)];
     if (owner == rank && report.admits(FindingKind::Malformed))
       report.error(FindingKind::Malformed, {},
                    "rank " + std::to_string(rank) + " has both " +

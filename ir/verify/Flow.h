@@ -20,9 +20,10 @@ namespace sluice::verify {
 /// A value that a mismatch has made unknown: no second finding follows from it.
 inline constexpr Id kAny = kNone - 1;
 
+/// Kinds that are state of a stage; they stand first.
+constexpr unsigned kStateKinds = kindsBefore(BufferClass::Scratch);
 constexpr bool isState(BufferKind kind) {
-  return kind == BufferKind::Parameters || kind == BufferKind::Gradients ||
-         kind == BufferKind::Optimizer;
+  return static_cast<unsigned>(kind) < kStateKinds;
 }
 
 /// Bytes of persistent `kind` that `stage` needs.
@@ -71,8 +72,7 @@ private:
     bool isShared = false;   ///< lastUse is a row of `shared`
   };
   /// Kinds of buffers that hold values stand behind those that hold state.
-  static constexpr unsigned kFirstValue =
-      static_cast<unsigned>(BufferKind::Saved);
+  static constexpr unsigned kFirstValue = kindsBefore(BufferClass::Value);
   static constexpr unsigned kValueKinds = kBufferKindCount - kFirstValue;
   static constexpr bool isPersistent(BufferKind kind) {
     return static_cast<unsigned>(kind) < kFirstValue;
