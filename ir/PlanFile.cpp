@@ -7,8 +7,9 @@
 //   16+32n 16  content hash: of all bytes before it
 //   32+32n     the sections, one after the other to the end of the file
 //
-// Sizes are multiples of 8, hashes XXH3-128 in canonical form. No byte is
-// outside of a hash but magic and version, which must be equal.
+// Sizes are multiples of 8, hashes XXH3-128 in canonical form. Every byte is
+// under a hash but the content hash, which is compared. The major version must
+// be this program's, the minor not newer.
 
 #include "ir/PlanFile.h"
 #include "ir/AsideFile.h"

@@ -1,4 +1,4 @@
-//===- ir/PlanFile.h - The plan file (design, 8) --------------------------===//
+//===- ir/PlanFile.h - The plan file -------------------------------------===//
 //
 // A preamble, a table of sections with a hash each, a content hash over both;
 // then the header section and one section per rank (PlanFile.fbs). A rank reads

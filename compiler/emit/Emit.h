@@ -48,7 +48,8 @@ void emitSvg(const Timeline &timeline, llvm::raw_ostream &out,
 void emitHtml(const Timeline &timeline, const Report &report,
               llvm::raw_ostream &out, const PictureOptions &options = {});
 
-/// `report --json` (design, section 6). Times are in `time_unit`, exact.
+/// `report --json`; scripts depend on its keys. Times are in `time_unit`,
+/// exact.
 void emitReportJson(const Report &report, llvm::raw_ostream &out);
 
 /// The same for people.

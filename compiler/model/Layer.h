@@ -18,7 +18,7 @@ struct Spec;
 enum class LayerKind : uint8_t { Explicit, Embedding, Block, Head };
 
 /// One layer: times per microbatch on one rank, bytes per microbatch on one
-/// device. All byte counts follow memory.md's words.
+/// device. The bytes are those of ir/README.md, "What memory bound means".
 struct Layer {
   std::string name;
   LayerKind kind = LayerKind::Explicit;

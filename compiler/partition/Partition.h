@@ -22,7 +22,9 @@ struct StageGraph {
 /// those the sum of squares (so equal layers spread evenly), the larger parts
 /// first among equals. Needs stages >= 1; parts are empty only if there are
 /// fewer entries than stages. Dynamic programming over (part, prefix), bounded
-/// to prefixes that the optimal largest sum (binary search) allows.
+/// to prefixes that the optimal largest sum (binary search) allows. Where more
+/// than 2^22 of these are left, the largest sum is still the least, but each
+/// part just ends near the average of what remains, whatever the squares.
 std::vector<uint32_t> partitionMinMax(const std::vector<Ticks> &costs,
                                       uint32_t stages);
 

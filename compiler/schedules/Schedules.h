@@ -20,7 +20,7 @@
 
 namespace sluice {
 
-/// stage -> rank (design, 1).
+/// stage -> rank.
 enum class PlacementKind : uint8_t { Linear };
 std::string_view placementName(PlacementKind kind);
 

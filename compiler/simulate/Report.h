@@ -1,7 +1,7 @@
 //===- compiler/simulate/Report.h - What a schedule costs, and why -------===//
 //
-// Everything that `sluice report` tells (design, section 6), as plain data;
-// emit/ writes it as text and as JSON.
+// Everything that `sluice report` tells, as plain data; emit/ writes it as text
+// and as JSON. The words are those of ir/README.md.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_COMPILER_SIMULATE_REPORT_H

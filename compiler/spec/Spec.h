@@ -1,4 +1,4 @@
-//===- compiler/spec/Spec.h - The typed spec (design, 7) -----------------===//
+//===- compiler/spec/Spec.h - The typed spec -----------------------------===//
 //
 // What a YAML spec says, each value with its place. Parsing (Parser.h) checks
 // everything that one key says on its own; what keys mean together is checked

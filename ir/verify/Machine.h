@@ -1,8 +1,9 @@
 //===- ir/verify/Machine.h - Runs the constraints of a plan ---------------===//
 //
-// What waits for what (design, 4) makes a system in which doing one thing
-// never forbids another, so any order of doing what can be done ends in the
-// same state: all done, or the operations that can never be.
+// What waits for what (ir/README.md, "What deadlock-free means") makes a system
+// in which doing one thing never forbids another, so any order of doing what
+// can be done ends in the same state: all done, or the operations that can
+// never be.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_MACHINE_H

@@ -1,8 +1,11 @@
 //===- ir/verify/Verify.h - Proves a schedule or a plan right -------------===//
 //
 // Shares no code with what builds schedules and plans, and links without LLVM.
-// What "right" means: design, sections 4 and 5. Linear in operations, waits and
-// operands.
+// What "right" means: ir/README.md. Linear in operations, waits and operands,
+// for values and bytes times the streams of a rank, plus sorting the distinct
+// buffers. A plan that deadlocks costs more: the linear part times the
+// logarithm of the longest channel (the least buffering), plus a bounded effort
+// for the shortest cycle.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_VERIFY_H

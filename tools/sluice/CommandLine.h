@@ -16,7 +16,7 @@ namespace sluice {
 struct Arguments {
   std::string input;
   std::string output;             ///< -o; empty: standard output
-  std::vector<std::string> emits; ///< names of Emits.def
+  std::vector<std::string> emits; ///< names of the table in Emit.cpp
   bool json = false;
   std::string passes;
   verify::Options verify;
@@ -44,7 +44,8 @@ struct Command {
   int (*run)(const Arguments &arguments);
 };
 
-/// Parses and runs; returns the exit code (design, 6).
+/// Parses and runs; returns the exit code: 0 fine; 1 the input is at fault; 2
+/// the command line; 3 the environment.
 int runCommandLine(int argc, char **argv);
 
 namespace commands {

@@ -1,10 +1,10 @@
-"""The numbers that the project was started from, to the digit."""
+"""Published answers for small pipelines, to the digit."""
 
 import sluice
 from sluice import EXAMPLES, ToolTest, chain
 
 
-class SeedCases(ToolTest):
+class PublishedCases(ToolTest):
     def per_rank(self, report, key):
         return [rank[key] for rank in report["per_rank"]]
 
@@ -69,7 +69,7 @@ class SeedCases(ToolTest):
                          [("0", "6"), ("6", "6"), ("12", "6"), ("18", "6")])
 
     def test_worked_answers(self):
-        """Of the reference page: 1f1b and gpipe, full backward 2."""
+        """1f1b and gpipe with a backward of 2: as the papers' formulas have it."""
         report = self.report(chain(backward=2))
         self.assertEqual(report["makespan"], 33)
         self.assertEqual(self.per_rank(report, "busy"), [24] * 4)
