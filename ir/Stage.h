@@ -34,7 +34,7 @@ struct Stage {
   uint64_t activeParameterCount = 0; ///< used per token; fewer with experts
   StageBytes bytes;
   SourceLocation location; ///< in the spec: the source map of its operations
-  std::string description; ///< for the stage module: lines `key=value`
+  std::string description; ///< for the stage module (ModuleKeys.h)
 
   /// Time of `op` for one microbatch; 0 for what is not compute.
   Ticks duration(Op op) const;

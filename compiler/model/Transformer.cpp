@@ -28,6 +28,7 @@
 #include "compiler/model/Transformer.h"
 
 #include "compiler/spec/Spec.h"
+#include "ir/ModuleKeys.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,9 +60,10 @@ struct Shape {
         s(spec.sequence.value), tokens(s * microbatchSize),
         e(spec.dtype.value == DataType::Fp32 ? 4 : 2), heads(spec.heads.value),
         positions(spec.positions.value), gated(spec.gatedFfn), bias(spec.bias),
-        learned(spec.position.value == "learned"), flash(spec.flashAttention),
-        dropout(spec.dropout), tied(spec.tiedEmbeddings),
-        normParameters(spec.norm.value == "rms" ? h : 2 * h) {}
+        learned(spec.position.value == Positions::Learned),
+        flash(spec.flashAttention), dropout(spec.dropout),
+        tied(spec.tiedEmbeddings),
+        normParameters(spec.norm.value == Norm::Rms ? h : 2 * h) {}
 
   /// Parameters of the matrices of a block.
   Wide matrices() const {
@@ -170,41 +172,34 @@ void setStateBytes(const Spec &spec, Model &model) {
     model.optimizerBytes = 8;
 }
 
-const char *dataTypeName(DataType type) {
-  switch (type) {
-  case DataType::Fp32:
-    return "fp32";
-  case DataType::Bf16:
-    return "bf16";
-  case DataType::Fp16:
-    return "fp16";
-  }
-  return "";
-}
-
 std::string describe(const Spec &spec) {
+  namespace keys = stagekeys;
   const TransformerSpec &x = *spec.model.transformer;
-  std::string out = "kind=gpt\n";
-  auto number = [&](const char *key, uint64_t value) {
-    out += std::string(key) + "=" + std::to_string(value) + "\n";
+  std::string out;
+  auto text = [&](const char *key, std::string_view value) {
+    out.append(key).append("=").append(value).append("\n");
   };
-  number("hidden", x.hidden);
-  number("ffn", x.ffn);
-  number("gated_ffn", x.gatedFfn);
-  number("heads", x.heads);
-  number("kv_heads", x.kvHeads);
-  number("vocab", x.vocab);
-  number("sequence", x.sequence);
-  number("positions", x.positions);
-  number("microbatch_size", spec.pipeline.microbatchSize);
-  number("layers", x.layers);
-  number("bias", x.bias);
-  out += "norm=" + x.norm.value + "\n";
-  out += "position=" + x.position.value + "\n";
-  number("tied_embeddings", x.tiedEmbeddings);
-  if (x.dropout) // a module that does not know of it must not ignore it
-    number("dropout", 1);
-  out += std::string("dtype=") + dataTypeName(x.dtype) + "\n";
+  auto number = [&](const char *key, uint64_t value) {
+    text(key, std::to_string(value));
+  };
+  text(keys::kKind, "gpt");
+  number(keys::kHidden, x.hidden);
+  number(keys::kFfn, x.ffn);
+  number(keys::kGatedFfn, x.gatedFfn);
+  number(keys::kHeads, x.heads);
+  number(keys::kKvHeads, x.kvHeads);
+  number(keys::kVocab, x.vocab);
+  number(keys::kSequence, x.sequence);
+  number(keys::kPositions, x.positions);
+  number(keys::kMicrobatchSize, spec.pipeline.microbatchSize);
+  number(keys::kLayers, x.layers);
+  number(keys::kBias, x.bias);
+  text(keys::kNorm, wordOf(kNorms, *x.norm));
+  text(keys::kPosition, wordOf(kPositions, *x.position));
+  number(keys::kTiedEmbeddings, x.tiedEmbeddings);
+  if (x.dropout)
+    number(keys::kDropout, 1);
+  text(keys::kDtype, wordOf(kDataTypes, *x.dtype));
   return out;
 }
 

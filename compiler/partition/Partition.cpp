@@ -1,4 +1,5 @@
 #include "compiler/partition/Partition.h"
+#include "ir/ModuleKeys.h"
 
 #include <algorithm>
 #include <numeric>
@@ -207,9 +208,12 @@ std::string describe(const Model &model, const Stage &stage, bool embedding,
                      bool head) {
   if (model.description.empty())
     return {};
-  return model.description + "first_layer=" + number(stage.firstLayer) +
-         "\nstage_layers=" + number(stage.layers) +
-         "\nembedding=" + number(embedding) + "\nhead=" + number(head) + "\n";
+  auto line = [](const char *key, uint64_t value) {
+    return key + ("=" + number(value)) + "\n";
+  };
+  return model.description + line(stagekeys::kFirstLayer, stage.firstLayer) +
+         line(stagekeys::kStageLayers, stage.layers) +
+         line(stagekeys::kEmbedding, embedding) + line(stagekeys::kHead, head);
 }
 
 /// The stage of the layers [begin, end), of which `counted` come before it.

@@ -207,12 +207,6 @@ void number(const Field &field, SectionOf<Member> &section) {
   store<Member>(field, section, field.number(High));
 }
 
-/// A word of a spec and what it stands for.
-template <typename T> struct Word {
-  std::string_view text;
-  T value;
-};
-
 /// One of `Words`, an array of Word.
 template <auto Member, const auto &Words>
 void word(const Field &field, SectionOf<Member> &section) {

@@ -19,13 +19,6 @@ constexpr Key<LayerSpec> kLayerKeys[] = {
     {.name = "workspace_bytes", .read = bytes<&LayerSpec::workspaceBytes>},
 };
 
-constexpr Word<DataType> kDataTypes[] = {{"fp32", DataType::Fp32},
-                                         {"bf16", DataType::Bf16},
-                                         {"fp16", DataType::Fp16}};
-constexpr Word<const char *> kNorms[] = {{"layer", "layer"}, {"rms", "rms"}};
-constexpr Word<const char *> kPositions[] = {
-    {"learned", "learned"}, {"rope", "rope"}, {"alibi", "alibi"}};
-
 constexpr Key<TransformerSpec> kTransformerKeys[] = {
     {.name = "layers",
      .read = count<&TransformerSpec::layers, 1, kMaxLayers>,
@@ -153,14 +146,15 @@ void checkTransformer(const Field &field, const TransformerSpec &shape) {
   if (heads != 0 && hidden != 0 && !divides)
     fault(shape.hidden, "hidden",
           "not divisible by " + std::to_string(heads) + " heads");
-  if (divides && shape.position.value == "rope" && hidden / heads % 2 != 0)
+  if (divides && shape.position.value == Positions::Rope &&
+      hidden / heads % 2 != 0)
     fault(shape.hidden, "hidden",
           "so a head has " + std::to_string(hidden / heads) +
               " numbers, which must be even for position rope");
   if (shape.kvHeads.given && heads % shape.kvHeads.value != 0)
     fault(shape.heads, "heads",
           "not divisible by " + std::to_string(shape.kvHeads) + " kv_heads");
-  bool learned = shape.position.value == "learned";
+  bool learned = shape.position.value == Positions::Learned;
   if (shape.positions.given && learned &&
       shape.positions.value < shape.sequence.value)
     fault(shape.positions, "positions",
@@ -170,7 +164,7 @@ void checkTransformer(const Field &field, const TransformerSpec &shape) {
                          field.name() +
                              ".positions has no effect with "
                              "position " +
-                             shape.position.value);
+                             std::string(wordOf(kPositions, *shape.position)));
   if (shape.gatedFfn.value && !shape.ffn.given)
     field.reader.error(field.where, field.name() +
                                         " has gated_ffn, but no ffn (only "

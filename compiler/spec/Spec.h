@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -42,7 +43,36 @@ struct LayerSpec {
   Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes;
 };
 
+/// A word of a spec and what it stands for.
+template <typename T> struct Word {
+  std::string_view text;
+  T value;
+};
+
+/// The word of `words` for `value`.
+template <typename T, size_t N>
+constexpr std::string_view wordOf(const Word<T> (&words)[N], T value) {
+  for (const Word<T> &word : words)
+    if (word.value == value)
+      return word.text;
+  return {};
+}
+
 enum class DataType : uint8_t { Fp32, Bf16, Fp16 };
+inline constexpr Word<DataType> kDataTypes[] = {{"fp32", DataType::Fp32},
+                                                {"bf16", DataType::Bf16},
+                                                {"fp16", DataType::Fp16}};
+
+enum class Norm : uint8_t { Layer, Rms };
+inline constexpr Word<Norm> kNorms[] = {{"layer", Norm::Layer},
+                                        {"rms", Norm::Rms}};
+
+/// How a token's place comes into the model.
+enum class Positions : uint8_t { Learned, Rope, Alibi };
+inline constexpr Word<Positions> kPositions[] = {
+    {"learned", Positions::Learned},
+    {"rope", Positions::Rope},
+    {"alibi", Positions::Alibi}};
 
 /// `model.transformer`, without the fields of experts and MLA, which are
 /// refused by name until they exist.
@@ -52,9 +82,8 @@ struct TransformerSpec {
   Located<uint32_t> positions; ///< learned positions; default: sequence
   Located<bool> gatedFfn{false}, bias{true}, tiedEmbeddings{false},
       flashAttention{true}, dropout{false};
-  Located<std::string> norm{std::string("layer")}; ///< layer | rms
-  Located<std::string> position{
-      std::string("learned")}; ///< learned | rope | alibi
+  Located<Norm> norm{Norm::Layer};
+  Located<Positions> position{Positions::Learned};
   Located<DataType> dtype{DataType::Bf16};
 };
 
@@ -98,7 +127,6 @@ struct PipelineSpec {
   Located<Warmup> warmup{Warmup(WarmupStandard{})};
   Located<Objective> objective{Objective::Makespan};
   Located<BackwardMode> backward{BackwardMode::Auto};
-  Located<uint32_t> dataParallel{1};
   Located<Bytes> memoryLimit; ///< not given: the device's memory, else none
 };
 

@@ -144,8 +144,8 @@ cluster:
   CHECK(shape.vocab == 128256);
   CHECK(shape.sequence == 8192);
   CHECK(shape.positions == 9000);
-  CHECK(*shape.position == "learned");
-  CHECK(*shape.norm == "rms");
+  CHECK(*shape.position == Positions::Learned);
+  CHECK(*shape.norm == Norm::Rms);
   CHECK_FALSE(shape.bias);
   CHECK(shape.tiedEmbeddings);
   CHECK_FALSE(shape.flashAttention);
@@ -183,8 +183,8 @@ TEST_CASE("spec: defaults") {
   CHECK(shape.bias);
   CHECK(shape.flashAttention);
   CHECK_FALSE(shape.dropout);
-  CHECK(*shape.norm == "layer");
-  CHECK(*shape.position == "learned");
+  CHECK(*shape.norm == Norm::Layer);
+  CHECK(*shape.position == Positions::Learned);
   CHECK(*shape.dtype == DataType::Bf16);
 }
 

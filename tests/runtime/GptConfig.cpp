@@ -59,7 +59,7 @@ std::string refusalOfData(const std::string &content) {
 
 TEST_CASE("gpt: a stage of the kind it computes is taken") {
   CHECK(refusal(Keys{}) == "");
-  CHECK(refusal({{"flash_attention", "1"}, {"dropout", "0"}}) == "");
+  CHECK(refusal({{"dropout", "0"}}) == "");
 }
 
 TEST_CASE("gpt: what it does not compute is refused by name") {

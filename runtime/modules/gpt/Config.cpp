@@ -2,6 +2,7 @@
 #include "runtime/modules/gpt/Config.h"
 
 #include "ir/Diagnostics.h"
+#include "ir/ModuleKeys.h"
 #include "runtime/modules/gpt/Parameters.h"
 
 #include <algorithm>
@@ -16,6 +17,8 @@
 namespace sluice::gpt {
 namespace {
 
+namespace keys = stagekeys;
+
 /// Keys in order; a key given twice is a fault, so no value hides another.
 using Lines = std::map<std::string_view, std::string_view>;
 
@@ -25,25 +28,25 @@ struct NumberKey {
   uint32_t least;
 };
 constexpr NumberKey kNumbers[] = {
-    {"hidden", &Config::hidden, 1},
-    {"ffn", &Config::ffn, 1},
-    {"heads", &Config::heads, 1},
-    {"kv_heads", &Config::kvHeads, 1},
-    {"vocab", &Config::vocab, 1},
-    {"sequence", &Config::sequence, 1},
-    {"positions", &Config::positions, 1},
-    {"microbatch_size", &Config::microbatchSize, 1},
-    {"layers", &Config::layers, 0},
-    {"first_layer", &Config::firstLayer, 0},
-    {"stage_layers", &Config::stageLayers, 0},
+    {keys::kHidden, &Config::hidden, 1},
+    {keys::kFfn, &Config::ffn, 1},
+    {keys::kHeads, &Config::heads, 1},
+    {keys::kKvHeads, &Config::kvHeads, 1},
+    {keys::kVocab, &Config::vocab, 1},
+    {keys::kSequence, &Config::sequence, 1},
+    {keys::kPositions, &Config::positions, 1},
+    {keys::kMicrobatchSize, &Config::microbatchSize, 1},
+    {keys::kLayers, &Config::layers, 0},
+    {keys::kFirstLayer, &Config::firstLayer, 0},
+    {keys::kStageLayers, &Config::stageLayers, 0},
 };
 
 struct FlagKey {
   std::string_view key;
   bool Config::*value;
 };
-constexpr FlagKey kFlags[] = {{"embedding", &Config::embedding},
-                              {"head", &Config::head}};
+constexpr FlagKey kFlags[] = {{keys::kEmbedding, &Config::embedding},
+                              {keys::kHead, &Config::head}};
 
 /// Keys of which this module computes one value only.
 struct FixedKey {
@@ -51,14 +54,11 @@ struct FixedKey {
   bool required;
 };
 constexpr FixedKey kFixed[] = {
-    {"kind", "gpt", true},         {"gated_ffn", "0", true},
-    {"bias", "1", true},           {"norm", "layer", true},
-    {"position", "learned", true}, {"tied_embeddings", "0", true},
-    {"dropout", "0", false},
+    {keys::kKind, "gpt", true},         {keys::kGatedFfn, "0", true},
+    {keys::kBias, "1", true},           {keys::kNorm, "layer", true},
+    {keys::kPosition, "learned", true}, {keys::kTiedEmbeddings, "0", true},
+    {keys::kDropout, "0", false},
 };
-
-/// Has no effect here: the scores are never stored, whatever it says.
-constexpr std::string_view kIgnored[] = {"flash_attention"};
 
 class Reader {
 public:
@@ -158,10 +158,9 @@ void Reader::flag(const Lines &lines, const FlagKey &key) {
 void Reader::unknown(const Lines &lines) {
   auto isKnown = [&](std::string_view key) {
     auto same = [key](const auto &row) { return row.key == key; };
-    return key == "dtype" || std::ranges::any_of(kNumbers, same) ||
+    return key == keys::kDtype || std::ranges::any_of(kNumbers, same) ||
            std::ranges::any_of(kFlags, same) ||
-           std::ranges::any_of(kFixed, same) ||
-           std::ranges::find(kIgnored, key) != std::end(kIgnored);
+           std::ranges::any_of(kFixed, same);
   };
   for (const auto &[key, value] : lines)
     if (!isKnown(key))
@@ -172,7 +171,7 @@ void Reader::description(std::string_view text) {
   Lines lines = split(text, "description");
   for (const FixedKey &key : kFixed)
     fixed(lines, key);
-  fixed(lines, {"dtype", dtype, true});
+  fixed(lines, {keys::kDtype, dtype, true});
   for (const NumberKey &key : kNumbers)
     number(lines, key);
   for (const FlagKey &key : kFlags)
@@ -182,14 +181,15 @@ void Reader::description(std::string_view text) {
 
 void Reader::run(std::string_view text) {
   Lines lines = split(text, "run section");
-  if (const std::string_view *value = find(lines, "data", false))
+  if (const std::string_view *value = find(lines, runkeys::kData, false))
     config.data = *value;
-  if (const std::string_view *value = find(lines, "learning_rate", false))
+  if (const std::string_view *value =
+          find(lines, runkeys::kLearningRate, false))
     if (!parse(*value, config.learningRate) ||
         !std::isfinite(config.learningRate) || config.learningRate < 0)
       fault("learning_rate is " + quoted(*value) +
             ", not a finite number from 0 up");
-  if (const std::string_view *value = find(lines, "seed", false))
+  if (const std::string_view *value = find(lines, runkeys::kSeed, false))
     if (!parse(*value, config.seed))
       fault("seed is " + quoted(*value) + ", not a whole number from 0 to " +
             std::to_string(UINT64_MAX));
