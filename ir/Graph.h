@@ -14,6 +14,7 @@
 #include "ir/Units.h"
 
 #include <span>
+#include <string>
 #include <vector>
 
 namespace sluice {
@@ -24,6 +25,11 @@ struct Node {
   Id microbatch;
   Op op;
 };
+
+/// "0F3".
+inline std::string nameOf(const Node &node) {
+  return opName(node.op, node.stage, node.microbatch);
+}
 
 /// Activation and Gradient cross stage boundaries (a message where the ranks
 /// differ); Saved is released by B or I, Kept by B or W, both on the rank that

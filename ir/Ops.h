@@ -113,6 +113,10 @@ struct OpRef {
   Id microbatch; ///< kNone where the operation has none
 };
 
+inline std::string nameOf(const OpRef &ref) {
+  return opName(ref.op, ref.stage, ref.microbatch);
+}
+
 /// Reads a name written by opName. Strict: no sign, no leading zero, no rest,
 /// a microbatch exactly where the operation has one, numbers below 2^31.
 std::optional<OpRef> parseOpName(std::string_view text);

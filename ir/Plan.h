@@ -168,6 +168,15 @@ struct Plan {
   std::vector<RankPlan> ranks;
 };
 
+/// "1SEND_F3".
+inline std::string nameOf(const PlanOp &op) {
+  return opName(op.op, op.stage, op.microbatch);
+}
+
+/// Where in the spec `stage` comes from, "spec.yaml:12"; empty if the plan does
+/// not say.
+std::string specLine(const Plan &plan, Id stage);
+
 /// Number of operations of all ranks.
 uint64_t operationCount(const Plan &plan);
 

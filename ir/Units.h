@@ -29,6 +29,11 @@ constexpr Ticks ticksPer(TimeUnit unit) {
 /// overflow.
 inline constexpr Ticks kMaxTicks = Ticks(1) << 61;
 
+/// `time` and `duration` added, at most kMaxTicks; neither is over it.
+constexpr Ticks later(Ticks time, Ticks duration) {
+  return time + duration < kMaxTicks ? time + duration : kMaxTicks;
+}
+
 /// No single size and no arena may exceed this, so that sums of two never
 /// overflow.
 inline constexpr Bytes kMaxBytes = Bytes(1) << 61;

@@ -10,14 +10,10 @@
 namespace sluice::runtime {
 
 std::string specPlace(const Plan &plan, Id stage) {
-  std::string place = plan.source.empty() ? "spec" : escaped(plan.source);
-  const uint32_t line =
-      stage < plan.stages.size() ? plan.stages[stage].location.line : 0;
-  return line == 0 ? place : place + ":" + std::to_string(line);
-}
-
-static std::string nameOf(const PlanOp &op) {
-  return opName(op.op, op.stage, op.microbatch);
+  std::string place = specLine(plan, stage);
+  if (place.empty())
+    place = plan.source.empty() ? "spec" : escaped(plan.source);
+  return place;
 }
 
 std::string describeOp(const Plan &plan, Id rank, uint32_t op) {

@@ -1,3 +1,4 @@
+#include "compiler/emit/Color.h"
 #include "compiler/emit/Emit.h"
 
 #include "llvm/Support/JSON.h"
@@ -26,17 +27,11 @@ constexpr TraceColor kTraceColors[] = {
     {"cq_build_running", 255, 255, 119},
 };
 
-int channel(std::string_view color, size_t at) {
-  unsigned value = 0;
-  llvm::StringRef(color).substr(at, 2).getAsInteger(16, value);
-  return static_cast<int>(value);
-}
-
 /// The reserved name next to the operation's own colour.
 const char *traceColor(Op op) {
-  std::string_view color = info(op).color;
-  int red = channel(color, 1), green = channel(color, 3),
-      blue = channel(color, 5);
+  Rgb own = rgbOf(op);
+  int red = static_cast<int>(own.red), green = static_cast<int>(own.green),
+      blue = static_cast<int>(own.blue);
   const char *best = "";
   int bestDistance = 3 * 256 * 256;
   for (const TraceColor &known : kTraceColors) {

@@ -9,7 +9,7 @@ void emitOps(const Graph &graph, const Schedule &schedule,
     for (Id node : schedule.rank(rank)) {
       const Node &n = graph.nodes[node];
       if (isCompute(n.op))
-        out << ' ' << opName(n.op, n.stage, n.microbatch);
+        out << ' ' << nameOf(n);
     }
     out << '\n';
   }

@@ -1,3 +1,4 @@
+#include "compiler/emit/Color.h"
 #include "compiler/emit/Emit.h"
 
 #include "ir/Diagnostics.h"
@@ -40,19 +41,6 @@ llvm::raw_ostream &operator<<(llvm::raw_ostream &out, Px length) {
   if (hundredths % 10 != 0)
     out << hundredths % 10;
   return out;
-}
-
-struct Rgb {
-  unsigned red = 0, green = 0, blue = 0;
-};
-
-Rgb rgbOf(Op op) {
-  llvm::StringRef color = info(op).color;
-  Rgb rgb;
-  color.substr(1, 2).getAsInteger(16, rgb.red);
-  color.substr(3, 2).getAsInteger(16, rgb.green);
-  color.substr(5, 2).getAsInteger(16, rgb.blue);
-  return rgb;
 }
 
 /// How a cell is filled: by operation, lighter for later stages of its rank.

@@ -10,7 +10,7 @@ void emitTorchCsv(const Graph &graph, const Schedule &schedule,
       const Node &n = graph.nodes[node];
       if (!isCompute(n.op) || n.op == Op::Recompute)
         continue;
-      out << separator << opName(n.op, n.stage, n.microbatch);
+      out << separator << nameOf(n);
       separator = ",";
     }
     out << '\n';

@@ -1,4 +1,5 @@
 #include "compiler/simulate/Simulate.h"
+#include "ir/PlanStructure.h"
 
 #include <algorithm>
 #include <map>
@@ -16,10 +17,6 @@ struct Transfer {
     return std::pair(ready, send) > std::pair(other.ready, other.send);
   }
 };
-
-Ticks later(Ticks time, Ticks duration) {
-  return std::min(time + duration, kMaxTicks);
-}
 
 /// Operations of all ranks are numbered through. What starts is a unit: a
 /// group, known by its first operation, or a single operation. Transfers are
@@ -76,7 +73,7 @@ private:
 /// Units, and the order of each stream.
 void PlanSimulation::prepareRank(Id rank) {
   const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
-  Id lastOnStream[256];
+  Id lastOnStream[kMaxStreams];
   std::fill(std::begin(lastOnStream), std::end(lastOnStream), kNone);
   for (Id i = 0; i < ops.size(); ++i) {
     Id op = firstOp[rank] + i;

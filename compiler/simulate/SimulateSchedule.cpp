@@ -16,10 +16,6 @@ struct OutgoingLink {
   Ticks free;
 };
 
-Ticks later(Ticks time, Ticks duration) {
-  return std::min(time + duration, kMaxTicks);
-}
-
 /// A position and the time it is sorted by.
 struct Keyed {
   uint64_t key;

@@ -9,10 +9,6 @@ namespace sluice {
 static constexpr llvm::StringRef kValueKinds[] = {"activation", "gradient",
                                                   "saved", "kept", "order"};
 
-static std::string nameOf(const Node &node) {
-  return opName(node.op, node.stage, node.microbatch);
-}
-
 //===----------------------------------------------------------------------===//
 // Printing
 //===----------------------------------------------------------------------===//
@@ -251,9 +247,7 @@ bool GraphParser::resolveUses(const NodeNames &names) {
   for (const Use &use : uses) {
     std::optional<Id> node = names.find(use.ref);
     if (!node)
-      good = lexer.errorAt(
-          use.where, "there is no node " +
-                         opName(use.ref.op, use.ref.stage, use.ref.microbatch));
+      good = lexer.errorAt(use.where, "there is no node " + nameOf(use.ref));
     graph.uses.push_back(node.value_or(0));
   }
   return good;

@@ -77,7 +77,7 @@ static void printUses(const RankPlan &rank, uint32_t op,
 static void printOp(const RankPlan &rank, uint32_t index,
                     llvm::raw_ostream &out) {
   const PlanOp &op = rank.ops[index];
-  out << "    " << index << ": " << opName(op.op, op.stage, op.microbatch);
+  out << "    " << index << ": " << nameOf(op);
   if (op.stream != kComputeStream)
     out << " stream " << unsigned(op.stream);
   if (op.channel != kNone)

@@ -16,7 +16,7 @@ void printSchedule(const Graph &graph, const Schedule &schedule,
     out << "  rank " << rank << ':';
     for (Id node : schedule.rank(rank)) {
       const Node &it = graph.nodes[node];
-      out << ' ' << opName(it.op, it.stage, it.microbatch);
+      out << ' ' << nameOf(it);
     }
     out << '\n';
   }
@@ -38,9 +38,7 @@ static bool parseRank(Lexer &lexer, const NodeNames *names, uint32_t &next,
     std::optional<Id> node = names ? names->find(ref) : 0;
     if (!node)
       return lexer.errorAt(lexer.previous(),
-                           "there is no node " +
-                               opName(ref.op, ref.stage, ref.microbatch) +
-                               " in the graph");
+                           "there is no node " + nameOf(ref) + " in the graph");
     schedule.order.push_back(*node);
   }
   schedule.firstOfRank.push_back(static_cast<Id>(schedule.order.size()));

@@ -28,17 +28,9 @@ Step stepBetween(const Plan &plan, OpPlace from, OpPlace to) {
   return Step::After;
 }
 
-/// "spec.yaml:12", or nothing where the plan does not say.
-std::string lineOf(const Plan &plan, OpPlace at) {
-  uint32_t line = plan.stages[opAt(plan, at).stage].location.line;
-  if (line == 0 || plan.source.empty())
-    return "";
-  return escaped(plan.source) + ":" + std::to_string(line);
-}
-
 std::string storyStep(const Plan &plan, OpPlace from, OpPlace to) {
   std::string waiter = nameOf(plan, from);
-  if (std::string line = lineOf(plan, from); !line.empty())
+  if (std::string line = specLine(plan, opAt(plan, from).stage); !line.empty())
     waiter += " (" + line + ")";
   std::string rank = "rank " + std::to_string(from.rank);
   std::string awaited = nameOf(plan, to);
@@ -153,9 +145,8 @@ std::string describe(const Plan &plan, const Finding &finding) {
     return text;
   text += " (operation " + std::to_string(at.index) + " of rank " +
           std::to_string(at.rank);
-  if (opAt(plan, at).stage < plan.stages.size())
-    if (std::string line = lineOf(plan, at); !line.empty())
-      text += ", " + line;
+  if (std::string line = specLine(plan, opAt(plan, at).stage); !line.empty())
+    text += ", " + line;
   return text + ")";
 }
 

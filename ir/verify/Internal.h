@@ -142,9 +142,6 @@ struct ListView {
   }
 };
 
-inline std::string nameOf(const PlanOp &op) {
-  return opName(op.op, op.stage, op.microbatch);
-}
 inline std::string nameOf(const Plan &plan, OpPlace at) {
   return nameOf(plan.ranks[at.rank].ops[at.index]);
 }

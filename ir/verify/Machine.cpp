@@ -50,7 +50,10 @@ Id Machine::queueOf(const PlanOp &op, Progress progress) const {
 /// Streams and queues are in order.
 void Machine::addOrder(Progress progress) {
   size_t ranks = index.plan.ranks.size();
-  std::vector<Id> lastOnStream(256);
+  size_t streams = 0;
+  for (const RankPlan &rank : index.plan.ranks)
+    streams = std::max(streams, rank.streams.size());
+  std::vector<Id> lastOnStream(streams);
   std::vector<Id> lastInQueue(2 * ranks, kNone), used;
   auto follow = [this](Id &last, Id unit) {
     if (last != kNone && last != unit)

@@ -35,13 +35,13 @@ std::string Subject::opAt(verify::OpPlace place) const {
     if (place.index >= rank.ops.size())
       return "";
     const PlanOp &op = rank.ops[place.index];
-    return opName(op.op, op.stage, op.microbatch);
+    return nameOf(op);
   }
   std::span<const Id> order = schedule->rank(place.rank);
   if (place.index >= order.size() || order[place.index] >= graph->nodes.size())
     return "";
   const Node &node = graph->nodes[order[place.index]];
-  return opName(node.op, node.stage, node.microbatch);
+  return nameOf(node);
 }
 
 static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,

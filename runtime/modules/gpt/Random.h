@@ -7,6 +7,8 @@
 #ifndef SLUICE_RUNTIME_MODULES_GPT_RANDOM_H
 #define SLUICE_RUNTIME_MODULES_GPT_RANDOM_H
 
+#include "runtime/modules/SplitMix.h"
+
 #include <cstdint>
 
 namespace sluice::gpt {
@@ -14,18 +16,9 @@ namespace sluice::gpt {
 /// What a random number is for: uses never share numbers.
 enum class Use : uint64_t { Weights = 1, Samples = 2 };
 
-/// The finisher of SplitMix64 (Steele, Lea and Flood, "Fast splittable
-/// pseudorandom number generators", 2014): a bijection that mixes all bits.
-constexpr uint64_t mixBits(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 /// `hash` extended by one more coordinate.
 constexpr uint64_t extendHash(uint64_t hash, uint64_t coordinate) {
-  constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
-  return mixBits(hash + kGolden + mixBits(coordinate + kGolden));
+  return mixBits(hash + kSplitMixStep + mixBits(coordinate + kSplitMixStep));
 }
 
 constexpr uint64_t startHash(Use use, uint64_t seed) {

@@ -1,5 +1,6 @@
 //===- runtime/modules/synthetic/Synthetic.cpp ---------------------------===//
 #include "runtime/modules/synthetic/Synthetic.h"
+#include "runtime/modules/SplitMix.h"
 
 #include <chrono>
 #include <cstdio>
@@ -50,24 +51,17 @@ Synthetic &self(void *instance) { return *static_cast<Synthetic *>(instance); }
 // Patterns
 //===----------------------------------------------------------------------===//
 
-/// The finalizer of SplitMix64 (Steele, Lea, Flood 2014).
-uint64_t mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
 uint64_t seedOf(const Content &content) {
-  uint64_t seed = mix(content.step + 1);
-  seed = mix(seed + static_cast<uint64_t>(content.kind));
-  seed = mix(seed + content.producer);
-  seed = mix(seed + content.consumer);
-  return mix(seed + content.microbatch);
+  uint64_t seed = sluice::mixBits(content.step + 1);
+  seed = sluice::mixBits(seed + static_cast<uint64_t>(content.kind));
+  seed = sluice::mixBits(seed + content.producer);
+  seed = sluice::mixBits(seed + content.consumer);
+  return sluice::mixBits(seed + content.microbatch);
 }
 
 /// Word `i` of the pattern of `seed`.
 uint64_t wordAt(uint64_t seed, uint64_t i) {
-  return seed + i * 0x9e3779b97f4a7c15u;
+  return seed + i * sluice::kSplitMixStep;
 }
 
 void fill(const sluice_buffer &buffer, const Content &content) {
