@@ -139,13 +139,11 @@ bool runPipeline(const Pipeline &pipeline, Compilation &compilation,
 }
 
 void printIr(const Compilation &compilation, llvm::raw_ostream &out) {
-  out << "sluice-ir 1\n";
-  if (compilation.graph)
-    printGraph(*compilation.graph, out);
-  if (compilation.graph && compilation.schedule)
-    printSchedule(*compilation.graph, *compilation.schedule, out);
-  if (compilation.plan)
-    printPlan(*compilation.plan, out);
+  auto held = [](const auto &artifact) {
+    return artifact ? &*artifact : nullptr;
+  };
+  printIr(held(compilation.graph), held(compilation.schedule),
+          held(compilation.plan), out);
 }
 
 } // namespace sluice

@@ -5,14 +5,20 @@ namespace sluice {
 
 static constexpr llvm::StringRef kMagic = "sluice-ir";
 
-void printIr(const IrText &ir, llvm::raw_ostream &out) {
-  out << kMagic << ' ' << kIrTextVersion << '\n';
-  if (ir.graph)
-    printGraph(*ir.graph, out);
-  if (ir.graph && ir.schedule)
-    printSchedule(*ir.graph, *ir.schedule, out);
-  if (ir.plan)
-    printPlan(*ir.plan, out);
+/// The first line of a text form.
+static std::string firstLine() {
+  return kMagic.str() + " " + std::to_string(kIrTextVersion);
+}
+
+void printIr(const Graph *graph, const Schedule *schedule, const Plan *plan,
+             llvm::raw_ostream &out) {
+  out << firstLine() << '\n';
+  if (graph)
+    printGraph(*graph, out);
+  if (graph && schedule)
+    printSchedule(*graph, *schedule, out);
+  if (plan)
+    printPlan(*plan, out);
 }
 
 bool isIrText(std::string_view text) {
@@ -30,7 +36,7 @@ bool isIrText(std::string_view text) {
 /// The first line.
 static bool parseVersion(text::Lexer &lexer) {
   if (!lexer.nextLine() || lexer.peek() != kMagic)
-    return lexer.unexpected("'sluice-ir 1'");
+    return lexer.unexpected(("'" + firstLine() + "'").c_str());
   lexer.accept(kMagic);
   uint64_t version = 0;
   SourceLocation where = lexer.here();

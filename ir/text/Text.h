@@ -40,8 +40,15 @@ void printSchedule(const Graph &graph, const Schedule &schedule,
                    llvm::raw_ostream &out);
 void printPlan(const Plan &plan, llvm::raw_ostream &out);
 
-/// Writes the first line and every section that `ir` holds.
-void printIr(const IrText &ir, llvm::raw_ostream &out);
+/// Writes the first line and the section of each that is there; a schedule only
+/// with its graph.
+void printIr(const Graph *graph, const Schedule *schedule, const Plan *plan,
+             llvm::raw_ostream &out);
+inline void printIr(const IrText &ir, llvm::raw_ostream &out) {
+  printIr(ir.graph ? &*ir.graph : nullptr,
+          ir.schedule ? &*ir.schedule : nullptr, ir.plan ? &*ir.plan : nullptr,
+          out);
+}
 
 /// True if the first line that is neither empty nor a comment is that of a text
 /// form.
