@@ -40,6 +40,8 @@ struct Compilation {
   std::optional<Schedule> schedule;
   std::optional<ScheduleTiming> timing;
   std::optional<Plan> plan;
+  /// verify-plan found the plan over its memory limit: its last error says so.
+  bool overLimit = false;
 
   /// The links of the spec's cluster, else of the plan's channels, else free.
   Network network() const;

@@ -1,7 +1,7 @@
 #include "compiler/MemoryAdvice.h"
 
+#include "compiler/MemoryLimit.h"
 #include "compiler/passes/PassManager.h"
-#include "compiler/simulate/Report.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -11,21 +11,6 @@
 
 namespace sluice {
 
-static std::string exactly(Bytes bytes) {
-  if (bytes < 1024)
-    return std::to_string(bytes) + " bytes";
-  return formatBytes(bytes) + " (" + std::to_string(bytes) + " bytes)";
-}
-
-/// The rank that needs most, and what is compared with the limit.
-static std::pair<Id, Bytes> largestRank(const Plan &plan) {
-  Id largest = 0;
-  for (Id rank = 1; rank < plan.ranks.size(); ++rank)
-    if (plan.ranks[rank].arenaBytes > plan.ranks[largest].arenaBytes)
-      largest = rank;
-  return {largest, plan.ranks[largest].arenaBytes + plan.memoryAllowance};
-}
-
 /// Bytes of the largest rank if `spec` is compiled; none if it cannot be.
 static std::optional<Bytes> bytesNeeded(const Spec &spec) {
   Diagnostics ignored;
@@ -33,7 +18,7 @@ static std::optional<Bytes> bytesNeeded(const Spec &spec) {
   trial.spec = spec;
   if (!runPipeline(pipelineBefore("verify-plan"), trial))
     return std::nullopt;
-  return largestRank(*trial.plan).second;
+  return neediestRank(*trial.plan).second;
 }
 
 namespace {
@@ -129,54 +114,10 @@ void Advice::tryMoreRanks() {
             [&](PipelineSpec &pipeline) { pipeline.ranks.value = now * 2; });
 }
 
-/// The place of what sets the limit.
-static SourceLocation limitLocation(const Spec &spec) {
-  if (spec.pipeline.memoryLimit.given)
-    return spec.pipeline.memoryLimit.where;
-  return spec.cluster.device ? spec.cluster.device->memory.where
-                             : spec.pipeline.where;
-}
-
-static void noteContributors(Diagnostic &diagnostic, const MemoryPeak &peak) {
-  for (const MemoryContributor &part : peak.contributors) {
-    std::string text =
-        exactly(part.bytes) + " " + std::string(info(part.kind).text);
-    if (part.stage != kNone)
-      text += " of stage " + std::to_string(part.stage);
-    if (part.buffers > 1)
-      text += ", " + std::to_string(part.buffers) + " buffers";
-    diagnostic.note(std::move(text));
-  }
-}
-
-void reportOverLimit(Compilation &compilation) {
+void adviseOnLimit(Compilation &compilation) {
   const Spec &spec = *compilation.spec;
   const Plan &plan = *compilation.plan;
-  auto [rank, needed] = largestRank(plan);
-  size_t others = std::count_if(
-      plan.ranks.begin(), plan.ranks.end(), [&](const RankPlan &list) {
-        return list.arenaBytes + plan.memoryAllowance > plan.memoryLimit;
-      });
-  MemoryPeak peak = findMemoryPeak(plan.ranks[rank]);
-  std::string message = "rank " + std::to_string(rank) + " needs " +
-                        exactly(needed) + ", " +
-                        std::to_string(needed - plan.memoryLimit) +
-                        " bytes over the limit of " + exactly(plan.memoryLimit);
-  if (others > 1)
-    message += "; " + std::to_string(others) + " ranks are over it";
-  Diagnostic &diagnostic =
-      compilation.diagnostics.error(limitLocation(spec), std::move(message));
-  if (peak.position != kNone) {
-    const PlanOp &op = plan.ranks[rank].ops[peak.position];
-    diagnostic.note("the peak is at " + opName(op.op, op.stage, op.microbatch) +
-                        " with " + exactly(peak.bytes) + " in use, most of it:",
-                    plan.stages[op.stage].location);
-  }
-  noteContributors(diagnostic, peak);
-  if (plan.memoryAllowance)
-    diagnostic.note(exactly(plan.memoryAllowance) +
-                    " allowed for the device's context");
-
+  Diagnostic &diagnostic = compilation.diagnostics.lastError();
   Advice advice(spec, plan.memoryLimit, diagnostic);
   advice.trySchedules();
   const ScheduleInfo *schedule = findSchedule(spec.pipeline.schedule.value);
@@ -187,6 +128,7 @@ void reportOverLimit(Compilation &compilation) {
                       &PipelineSpec::microbatchSize);
   advice.trySmaller("pipeline.microbatches", &PipelineSpec::microbatches);
   advice.tryMoreRanks();
+  Bytes needed = neediestRank(plan).second;
   Bytes device = spec.cluster.device ? spec.cluster.device->memory.value : 0;
   if (device == 0 || needed <= device)
     diagnostic.note("would fit: pipeline.memory_limit: " +

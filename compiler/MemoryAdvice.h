@@ -6,11 +6,11 @@
 
 namespace sluice {
 
-/// Reports that the plan of `compilation` needs more than its memory limit: the
-/// rank that needs most, its operation at the peak, the five largest
-/// contributors, and changes of the spec that would fit, each found by
-/// compiling it. Needs a spec and a plan. A few compilations long.
-void reportOverLimit(Compilation &compilation);
+/// Adds to the last error, which says that the plan of `compilation` needs more
+/// than its memory limit (reportOverLimit), changes of the spec that would fit,
+/// each found by compiling it. Needs a spec, warmup counts and a plan. A few
+/// compilations long.
+void adviseOnLimit(Compilation &compilation);
 
 } // namespace sluice
 

@@ -30,6 +30,12 @@ Diagnostic &Diagnostics::warning(SourceLocation where, std::string message) {
       Diagnostic{Severity::Warning, where, std::move(message), {}});
 }
 
+Diagnostic &Diagnostics::lastError() {
+  return *std::find_if(list.rbegin(), list.rend(), [](const Diagnostic &told) {
+    return told.severity == Severity::Error;
+  });
+}
+
 std::string_view Diagnostics::fileName(uint32_t file) const {
   return file < sources.size() ? std::string_view(sources[file].name)
                                : std::string_view("input");

@@ -47,6 +47,8 @@ public:
   bool hasErrors() const { return errors != 0; }
   unsigned errorCount() const { return errors; }
   const std::vector<Diagnostic> &all() const { return list; }
+  /// The error that was told last, for further notes; there must be one.
+  Diagnostic &lastError();
   std::string_view fileName(uint32_t file) const;
 
   /// Everything as text, sorted by place where both have one (stable), bytes

@@ -1,11 +1,12 @@
 //===- Verify.cpp - The pass `verify-plan` -------------------------------===//
 //
-// Needs a plan. Fails if ir/verify objects: over the memory limit with what
-// would fit, anything else with its story.
+// Needs a plan. Fails if ir/verify objects: with the numbers and the place in
+// the spec where the plan is over its memory limit, else with the finding's
+// story.
 //
 //===----------------------------------------------------------------------===//
 #include "ir/verify/Verify.h"
-#include "compiler/MemoryAdvice.h"
+#include "compiler/MemoryLimit.h"
 #include "compiler/passes/PassManager.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -25,17 +26,17 @@ static SourceLocation locationOf(const Plan &plan,
 
 bool passes::VerifyPlanGate(Compilation &c) {
   verify::Result result = verify::verifyPlan(*c.plan);
-  bool overLimit = false;
+  c.overLimit = false;
   for (const verify::Finding &finding : result.errors) {
     if (finding.kind == verify::FindingKind::Memory && c.spec) {
-      overLimit = true;
+      c.overLimit = true;
       continue;
     }
     c.diagnostics.error(locationOf(*c.plan, finding),
                         std::string(verify::findingKindName(finding.kind)) +
                             ": " + verify::describe(*c.plan, finding));
   }
-  if (overLimit)
+  if (c.overLimit)
     reportOverLimit(c);
   return result.ok();
 }

@@ -1,5 +1,6 @@
 #include "tools/sluice/Driver.h"
 
+#include "compiler/MemoryAdvice.h"
 #include "compiler/spec/Sections.h"
 #include "ir/PlanFile.h"
 #include "ir/verify/Verify.h"
@@ -82,7 +83,11 @@ bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
   options.printAfter = arguments.printAfter;
   options.timePasses = arguments.timePasses;
   options.log = &llvm::errs();
-  return runPipeline(pipeline, invocation.compilation, options);
+  Compilation &compilation = invocation.compilation;
+  bool ok = runPipeline(pipeline, compilation, options);
+  if (compilation.overLimit)
+    adviseOnLimit(compilation);
+  return ok;
 }
 
 /// Verifies a plan that was read; its faults become diagnostics.

@@ -30,7 +30,8 @@ bool loadSpec(const Arguments &arguments, const Input &input,
 Status loadPlan(const Arguments &arguments, const Input &input,
                 Invocation &invocation);
 
-/// Runs `pipeline` with the command line's options for printing.
+/// Runs `pipeline` with the command line's options for printing. What it says
+/// of a plan over its memory limit comes with advice.
 bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
                Invocation &invocation);
 
