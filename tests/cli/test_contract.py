@@ -201,12 +201,25 @@ class Contract(ToolTest):
             lowered = self.ok("opt", "-", "--passes=verify-schedule,simulate,lower,assign-buffers,verify-plan", stdin=ir)
             self.assertEqual(ir.split("plan {")[0], lowered.split("plan {")[0])
 
+    def test_lowering_a_text_again_tells_what_is_lost(self):
+        spec = self.write("job.yaml", chain(pipeline=", memory_limit: 1MiB"))
+        ir = self.ok("compile", spec, "--emit=ir")
+        self.assertIn("  memory_limit 1048576\n", ir)
+        done = run("opt", "-", "--passes=simulate,lower,assign-buffers,verify-plan", stdin=ir)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertNotIn("memory_limit", done.stdout)
+        self.assertIn("warning: the plan that was read has a memory limit of 1048576 bytes, the plan made from its "
+                      "graph and schedule has none", done.stderr)
+        self.assertIn("pass 'annotate-plan' needs a spec", self.refused(2, "opt", "-", "--passes=annotate-plan",
+                                                                        stdin=ir))
+        self.assertEqual(run("opt", "-", "--passes=verify-plan", stdin=ir).stderr, "")
+
     def test_print_ir_after_all(self):
         spec = self.write("job.yaml", chain())
         done = run("compile", spec, "--emit=ops", "--print-ir-after-all", "--time-passes")
         self.assertEqual(done.returncode, 0)
         for name in ("build-model", "partition", "build-graph", "warmup", "schedule", "verify-schedule", "simulate",
-                     "lower", "assign-buffers", "verify-plan"):
+                     "lower", "annotate-plan", "assign-buffers", "verify-plan"):
             self.assertIn(f"# after {name}\n", done.stderr)
             self.assertRegex(done.stderr, rf"(?m)^ +[\d.]+ ms  {name}$")
         self.assertTrue(done.stdout.startswith("rank 0: 0F0"))

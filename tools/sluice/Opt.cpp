@@ -19,6 +19,19 @@ static bool loadAny(const Arguments &arguments, const Input &input,
   return true;
 }
 
+/// A plan made anew has nothing of what only the spec said of the one before.
+static void warnOfLostLimit(Bytes limit, Invocation &invocation) {
+  const std::optional<Plan> &plan = invocation.compilation.plan;
+  if (limit == 0 || !plan || plan->memoryLimit != 0)
+    return;
+  invocation.diagnostics.warning(
+      {}, "the plan that was read has a memory limit of " +
+              std::to_string(limit) +
+              " bytes, the plan made from its graph and schedule has none; "
+              "neither has it the model, source and run section, which only "
+              "annotate-plan adds, from a spec");
+}
+
 int commands::opt(const Arguments &arguments) {
   Input input;
   Status status = readInput(arguments.input, input);
@@ -41,7 +54,10 @@ int commands::opt(const Arguments &arguments) {
     printDiagnostics(arguments, invocation);
     return fail(Status::usage(error));
   }
+  const std::optional<Plan> &plan = invocation.compilation.plan;
+  Bytes limit = plan ? plan->memoryLimit : 0;
   bool ok = runPasses(arguments, pipeline, invocation);
+  warnOfLostLimit(limit, invocation);
   printDiagnostics(arguments, invocation);
   if (!ok)
     return 1;
