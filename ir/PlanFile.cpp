@@ -175,7 +175,6 @@ public:
   Status open();
   Status readHeader(Plan &plan);
   Status readRank(Plan &plan, Id rank);
-  const Hash &content() const { return contentHash; }
 
   Status refuse(const std::string &reason) const {
     return Status::input(escaped(path) + ": " + reason);
@@ -192,7 +191,6 @@ private:
   int file = -1;
   uint64_t fileSize = 0;
   std::vector<Section> sections;
-  Hash contentHash = {};
   std::unique_ptr<uint8_t[]> buffer; ///< as large as the largest section so far
   uint64_t bufferSize = 0;
 };
@@ -269,8 +267,7 @@ Status PlanFileReader::readFront() {
   if (!status.ok())
     return status;
   Hash hash = hashOf(bytes.data(), front - kHashBytes);
-  std::copy_n(bytes.end() - kHashBytes, kHashBytes, contentHash.begin());
-  if (hash != contentHash)
+  if (!std::equal(hash.begin(), hash.end(), bytes.end() - kHashBytes))
     return refuse("plan file is altered: its table does not match its content "
                   "hash");
   sections.resize(count);
@@ -378,20 +375,6 @@ Status readPlanFileRank(const std::string &path, Id rank, Plan &plan) {
   if (status.ok())
     plan = std::move(result);
   return status;
-}
-
-Status planFileHash(const std::string &path, std::string &hash) {
-  PlanFileReader reader(path);
-  Status status = reader.open();
-  if (!status.ok())
-    return status;
-  static constexpr char kHex[] = "0123456789abcdef";
-  hash.clear();
-  for (unsigned char byte : reader.content()) {
-    hash += kHex[byte >> 4];
-    hash += kHex[byte & 15];
-  }
-  return {};
 }
 
 } // namespace sluice

@@ -42,9 +42,6 @@ Status readPlanFile(const std::string &path, Plan &plan);
 /// `plan.ranks` stay empty.
 Status readPlanFileRank(const std::string &path, Id rank, Plan &plan);
 
-/// The content hash, 32 hexadecimal digits: equal for equal plans.
-Status planFileHash(const std::string &path, std::string &hash);
-
 /// Checks what all ranks have in common: stages, edges, channels, counts, times
 /// and sizes in range. Needed before checkStructure.
 Status checkHeader(const Plan &plan);

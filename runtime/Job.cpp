@@ -111,16 +111,11 @@ void RankThread::runSteps() {
 
 /// Switches recording and measuring as `step` needs it.
 void RankThread::arm(uint64_t step) {
-  const uint64_t firstRecorded = job.options.steps - job.recorded;
-  state.backend->recordTimes(step < firstRecorded
-                                 ? nullptr
-                                 : state.times.data() +
-                                       (step - firstRecorded) *
-                                           state.executor->operations());
-  const bool measured = step >= job.costBegin && job.options.costSteps != 0;
-  std::vector<StageCostSums> &costs =
-      step < job.costEnd ? state.firstCosts : state.laterCosts;
-  state.executor->measure(measured ? costs.data() : nullptr);
+  const bool recorded =
+      job.options.recordLastStep && step + 1 == job.options.steps;
+  state.backend->recordTimes(recorded ? state.times.data() : nullptr);
+  const bool measured = step >= job.costBegin && step < job.costEnd;
+  state.executor->measure(measured ? state.costs.data() : nullptr);
 }
 
 bool RankThread::runStep(uint64_t step) {
@@ -251,7 +246,6 @@ Status JobRunner::prepare() {
         static_cast<uint32_t>(plan.ranks[rank].streams.size()));
   job->ranks.resize(ranks);
   job->ranks[reportingRank(plan)].reports = true;
-  job->recorded = std::min({options.recordSteps, options.steps, kMaxKeptSteps});
   job->costBegin =
       options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
   job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);

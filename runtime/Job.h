@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,11 +35,11 @@ struct JobOptions {
   /// A rank that makes no progress for so long ends the job; not positive:
   /// never.
   double timeoutSeconds = 60;
-  /// The last so many steps (at most kMaxKeptSteps) are recorded, at 16 bytes
-  /// an operation; 0 spares the clock reads.
-  uint64_t recordSteps = 1;
-  /// Steps of the first measurement, which starts at the third step (or at the
-  /// last two there are); every call of a module is timed. 0: nothing is.
+  /// The last step is recorded, at 16 bytes an operation; else the clock reads
+  /// are spared.
+  bool recordLastStep = true;
+  /// Steps in which every call of a module is timed, from the third step on (or
+  /// the last, where there are fewer). 0: none is.
   uint64_t costSteps = 3;
   std::string backend = "host";
   /// Called at each step's end, from the thread of the rank that holds the last
@@ -65,13 +66,10 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes; ///< allocated, per rank
-  /// Of the last recordSteps steps, in order.
-  std::vector<Timeline> timelines;
-  /// Per stage: of the first costSteps steps after two to warm up, and of
-  /// all after them (0 if there are none).
-  std::vector<StageCosts> firstCosts;
-  std::vector<StageCosts> laterCosts;
+  std::vector<Bytes> arenaBytes;    ///< allocated, per rank
+  std::optional<Timeline> lastStep; ///< if that was to be recorded
+  /// Per stage: of costSteps steps after two to warm up.
+  std::vector<StageCosts> costs;
 };
 
 /// Runs `plan`, every rank on a thread of its own, for `options.steps` steps;

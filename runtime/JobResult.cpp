@@ -20,9 +20,9 @@ void allocateResults(JobState &job, Id rank) {
   state.stepEnds.assign(kept + 1, 0); // and the step before
   if (state.reports)
     state.losses.assign(kept, 0);
-  state.times.assign(job.recorded * state.executor->operations(), OpTime());
-  state.firstCosts.assign(state.executor->stageCount(), {});
-  state.laterCosts.assign(state.executor->stageCount(), {});
+  if (job.options.recordLastStep)
+    state.times.assign(state.executor->operations(), OpTime());
+  state.costs.assign(state.executor->stageCount(), {});
 }
 
 /// When the last rank ended `step`.
@@ -81,21 +81,15 @@ static void toTicks(Timeline &timeline) {
   }
 }
 
-static void collectTimelines(const Plan &plan, const JobState &job,
-                             JobResult &result) {
-  for (uint64_t i = 0; i < job.recorded; ++i) {
-    Timeline &timeline = result.timelines.emplace_back();
-    const uint64_t step = job.options.steps - job.recorded + i;
-    timeline.title = plan.model + ", " + plan.schedule + ", step " +
-                     std::to_string(step) + ", measured";
-    timeline.unit = TimeUnit::Seconds;
-    timeline.ranks = static_cast<uint32_t>(plan.ranks.size());
-    for (Id rank = 0; rank < job.ranks.size(); ++rank)
-      addSpans(plan, rank,
-               job.ranks[rank].times.data() + i * plan.ranks[rank].ops.size(),
-               timeline);
-    toTicks(timeline);
-  }
+static void collectTimeline(const Plan &plan, const JobState &job,
+                            Timeline &timeline) {
+  timeline.title = plan.model + ", " + plan.schedule + ", step " +
+                   std::to_string(job.options.steps - 1) + ", measured";
+  timeline.unit = TimeUnit::Seconds;
+  timeline.ranks = static_cast<uint32_t>(plan.ranks.size());
+  for (Id rank = 0; rank < job.ranks.size(); ++rank)
+    addSpans(plan, rank, job.ranks[rank].times.data(), timeline);
+  toTicks(timeline);
 }
 
 static StageCosts means(const StageCostSums &sums) {
@@ -106,17 +100,16 @@ static StageCosts means(const StageCostSums &sums) {
 void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
   result = JobResult();
   collectSteps(job, result);
-  result.firstCosts.resize(plan.stages.size());
-  result.laterCosts.resize(plan.stages.size());
+  result.costs.resize(plan.stages.size());
   for (const RankState &rank : job.ranks) {
     result.arenaBytes.push_back(rank.backend->arenaBytes());
     for (uint32_t i = 0; i < rank.executor->stageCount(); ++i) {
       const Id stage = rank.executor->stageId(i);
-      result.firstCosts[stage] = means(rank.firstCosts[i]);
-      result.laterCosts[stage] = means(rank.laterCosts[i]);
+      result.costs[stage] = means(rank.costs[i]);
     }
   }
-  collectTimelines(plan, job, result);
+  if (job.options.recordLastStep && job.options.steps != 0)
+    collectTimeline(plan, job, result.lastStep.emplace());
 }
 
 //===----------------------------------------------------------------------===//

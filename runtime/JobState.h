@@ -25,10 +25,9 @@ struct RankState {
   std::vector<int64_t> stepEnds; ///< nanoseconds, step modulo its size
   std::vector<double> losses;    ///< the same way; of the reporting rank
   bool hasLoss = false;
-  std::vector<OpTime> times; ///< of the recorded steps, one after the other
-  std::vector<StageCostSums> firstCosts; ///< per stage of the rank
-  std::vector<StageCostSums> laterCosts;
-  bool ended = false; ///< guarded by JobState::mutex
+  std::vector<OpTime> times;        ///< of the last step, if that is recorded
+  std::vector<StageCostSums> costs; ///< per stage of the rank
+  bool ended = false;               ///< guarded by JobState::mutex
 };
 
 /// Why a job ended early.
@@ -50,8 +49,7 @@ struct JobState {
   std::unique_ptr<World> world;
   std::vector<RankProgress> progress;
   std::vector<RankState> ranks;
-  uint64_t recorded = 0;  ///< the last so many steps are
-  uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are the first costs
+  uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
 

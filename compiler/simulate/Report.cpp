@@ -204,7 +204,7 @@ void ReportBuilder::memory(Id number) {
 }
 
 void ReportBuilder::bounds() {
-  report.memoryLimit = in.plan ? in.plan->memoryLimit : in.memoryLimit;
+  report.memoryLimit = in.plan ? in.plan->memoryLimit : 0;
   report.memoryAllowance = in.plan ? in.plan->memoryAllowance : 0;
   std::optional<Bytes> room;
   if (report.memoryLimit != 0)

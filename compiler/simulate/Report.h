@@ -148,9 +148,6 @@ struct ReportInput {
   const Network &network;
   const Plan *plan = nullptr; ///< none: no bytes and no plan_makespan
   Objective objective = Objective::Makespan;
-  /// Per rank, for the lower bound and the text; 0: unlimited. A plan's own
-  /// limit is used if there is a plan.
-  Bytes memoryLimit = 0;
   std::vector<std::string> warnings = {};
 };
 

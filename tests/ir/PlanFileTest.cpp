@@ -4,6 +4,7 @@
 #include "tests/ir/PlanFilePlans.h"
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 #include <sys/resource.h>
@@ -12,6 +13,19 @@
 
 using namespace sluice;
 using namespace sluice::testing;
+
+/// The content hash in hexadecimal, from where the format has it.
+static std::string contentHash(const std::string &path) {
+  const std::string file = readFile(path);
+  uint32_t sections = 0;
+  std::memcpy(&sections, file.data() + 12, sizeof sections);
+  std::string hash;
+  for (unsigned char byte : file.substr(16 + 32 * size_t(sections), 16)) {
+    hash += "0123456789abcdef"[byte >> 4];
+    hash += "0123456789abcdef"[byte & 15];
+  }
+  return hash;
+}
 
 TEST_CASE("plan file: what was written is read again") {
   TemporaryFolder folder;
@@ -36,13 +50,10 @@ TEST_CASE("plan file: equal plans give equal bytes and hashes") {
   plan.ranks[1].arenaBytes += 1;
   REQUIRE(writePlanFile(plan, folder.file("c.plan")).ok());
   CHECK(readFile(folder.file("a.plan")) == readFile(folder.file("b.plan")));
-  std::string a, b, c;
-  REQUIRE(planFileHash(folder.file("a.plan"), a).ok());
-  REQUIRE(planFileHash(folder.file("b.plan"), b).ok());
-  REQUIRE(planFileHash(folder.file("c.plan"), c).ok());
-  CHECK(a.size() == 32);
-  CHECK(a == b);
-  CHECK(a != c);
+  CHECK(contentHash(folder.file("a.plan")) ==
+        contentHash(folder.file("b.plan")));
+  CHECK(contentHash(folder.file("a.plan")) !=
+        contentHash(folder.file("c.plan")));
 }
 
 // The small plan has every operation, kind of buffer and access, so this moves
@@ -51,8 +62,7 @@ TEST_CASE("plan file: equal plans give equal bytes and hashes") {
 TEST_CASE("plan file: the format moves only with its version") {
   TemporaryFolder folder;
   REQUIRE(writePlanFile(smallPlan(), folder.file("a.plan")).ok());
-  std::string hash;
-  REQUIRE(planFileHash(folder.file("a.plan"), hash).ok());
+  std::string hash = contentHash(folder.file("a.plan"));
   std::string version =
       std::to_string(kPlanFileMajor) + "." + std::to_string(kPlanFileMinor);
   CHECK(version + " " + hash == "1.0 c2dcc75bf0d8562f7115d91ab91a4106");

@@ -104,7 +104,6 @@ TEST_CASE("runtime: steps allocate nothing", "[runtime][allocation]") {
   JobOptions options;
   options.module = sluice_synthetic_module();
   options.steps = 20;
-  options.recordSteps = 10;
   options.onStep = [](const StepInfo &info) {
     if (info.step == 0) {
       allocations = 0;

@@ -61,7 +61,7 @@ TEST_CASE("runtime: a plan of no steps ends at once", "[runtime][job]") {
   JobResult result;
   runWhole(makeChain({}), synthetic(0), result);
   CHECK(result.stepSeconds.empty());
-  CHECK(result.timelines.empty());
+  CHECK_FALSE(result.lastStep);
 }
 
 TEST_CASE("runtime: random delays change nothing over 1000 runs",
@@ -151,13 +151,12 @@ TEST_CASE("runtime: a recorded step keeps to streams, waits and rendezvous",
   chain.split = true;
   const Plan plan = makeChain(chain);
   JobOptions options = synthetic(4);
-  options.recordSteps = 2;
+  options.recordLastStep = true;
   JobResult result;
   runWhole(plan, options, result);
-  REQUIRE(result.timelines.size() == 2);
-  CHECK(result.timelines[0].title == "chain, 1f1b, step 2, measured");
-  CHECK(result.timelines[1].title == "chain, 1f1b, step 3, measured");
-  const Timeline &timeline = result.timelines[1];
+  REQUIRE(result.lastStep);
+  const Timeline &timeline = *result.lastStep;
+  CHECK(timeline.title == "chain, 1f1b, step 3, measured");
   CHECK(timeline.unit == TimeUnit::Seconds);
   CHECK(timeline.ranks == 3);
   std::vector<std::vector<TimelineSpan>> spans;
@@ -205,16 +204,14 @@ TEST_CASE("runtime: synthetic stages take their times, and they are measured",
   options.costSteps = 2;
   JobResult result;
   runWhole(makeChain(chain), options, result);
-  REQUIRE(result.firstCosts.size() == 2);
-  REQUIRE(result.laterCosts.size() == 2);
+  REQUIRE(result.costs.size() == 2);
   // At least the times of the plan: the module's contract, on any machine.
-  for (const auto &costs : {result.firstCosts, result.laterCosts})
-    for (const StageCosts &stage : costs) {
-      CHECK(stage.forward >= 0.002);
-      CHECK(stage.backwardInput >= 0.001);
-      CHECK(stage.backwardWeight >= 0.001);
-      CHECK(stage.optimizerStep >= 0);
-    }
+  for (const StageCosts &stage : result.costs) {
+    CHECK(stage.forward >= 0.002);
+    CHECK(stage.backwardInput >= 0.001);
+    CHECK(stage.backwardWeight >= 0.001);
+    CHECK(stage.optimizerStep >= 0);
+  }
   // 1F1B of two ranks and three microbatches: (m + p - 1) pairs of 4 ms that
   // wait for each other, so no step can be shorter.
   for (const double seconds : result.stepSeconds)
@@ -227,11 +224,10 @@ TEST_CASE("runtime: costs of steps that were not run are 0", "[runtime][job]") {
   JobOptions options = synthetic(1);
   JobResult result;
   runWhole(makeChain(chain), options, result);
-  CHECK(result.firstCosts[0].forward >= 1e-6); // the module's contract
-  CHECK(result.laterCosts[0].forward == 0);
+  CHECK(result.costs[0].forward >= 1e-6); // the module's contract
   options.costSteps = 0;
-  options.recordSteps = 0;
+  options.recordLastStep = false;
   runWhole(makeChain(chain), options, result);
-  CHECK(result.firstCosts[0].forward == 0);
-  CHECK(result.timelines.empty());
+  CHECK(result.costs[0].forward == 0);
+  CHECK_FALSE(result.lastStep);
 }

@@ -39,7 +39,8 @@ static void execute(benchmark::State &state) {
   runtime::JobOptions options;
   options.module = runtime::findModule("synthetic");
   options.steps = 20;
-  options.recordSteps = options.costSteps = 0;
+  options.recordLastStep = false;
+  options.costSteps = 0;
   auto perRank = static_cast<double>(operationCount(*plan)) / 2;
   for (auto _ : state) {
     runtime::JobResult result;

@@ -3,6 +3,7 @@
 #include "compiler/simulate/Measure.h"
 #include "compiler/simulate/Report.h"
 #include "ir/AsideFile.h"
+#include "ir/ModuleKeys.h"
 #include "runtime/Backend.h"
 #include "runtime/Job.h"
 #include "runtime/Modules.h"
@@ -33,7 +34,7 @@ static Status chooseModule(const Arguments &arguments, const Plan &plan,
                            const sluice_module *&module) {
   if (!arguments.module.empty())
     return runtime::loadModule(arguments.module, module);
-  std::string name = runValue(plan, "module").str();
+  std::string name = runValue(plan, runkeys::kModule).str();
   if (name.empty())
     name = plan.stages.front().description.empty() ? "synthetic" : "gpt";
   module = runtime::findModule(name);
@@ -49,7 +50,7 @@ static Status chooseModule(const Arguments &arguments, const Plan &plan,
 static Status chooseSteps(const Arguments &arguments, const Plan &plan,
                           uint64_t &steps) {
   steps = 1;
-  llvm::StringRef text = runValue(plan, "steps");
+  llvm::StringRef text = runValue(plan, runkeys::kSteps);
   if (arguments.steps)
     steps = *arguments.steps;
   else if (!text.empty() && text.getAsInteger(10, steps))
@@ -138,8 +139,11 @@ static void printSummary(llvm::raw_ostream &out, const Plan &plan,
                          const std::optional<PlanTiming> &predicted,
                          uint64_t warmSteps) {
   if (!result.losses.empty())
-    out << llvm::format("loss: %.4f at the first step, %.4f at the last\n",
-                        result.losses.front(), result.losses.back());
+    out << llvm::format("loss: %.4f at ", result.losses.front())
+        << (result.firstStep == 0
+                ? "the first step"
+                : "step " + std::to_string(result.firstStep + 1))
+        << llvm::format(", %.4f at the last\n", result.losses.back());
   std::vector<double> steps = laterSteps(result, warmSteps);
   out << "step time: ";
   if (predicted)
@@ -204,9 +208,9 @@ static Status checkOutputs(const Arguments &arguments) {
 static Status writeTimelines(const Arguments &arguments, const Plan &plan,
                              const runtime::JobResult &result,
                              const std::optional<PlanTiming> &predicted) {
-  if (arguments.timeline.empty() || result.timelines.empty())
+  if (arguments.timeline.empty() || !result.lastStep)
     return Status();
-  Timeline measured = result.timelines.back();
+  Timeline measured = *result.lastStep;
   measured.title = plan.model + ", " + plan.schedule + ", measured";
   Ticks scale = makespanOf(measured);
   if (predicted) {
@@ -230,11 +234,11 @@ static Status writeTimelines(const Arguments &arguments, const Plan &plan,
 
 static int execute(const Arguments &arguments, Plan &plan) {
   if (!arguments.data.empty())
-    setRunValue(plan, "data", arguments.data);
+    setRunValue(plan, runkeys::kData, arguments.data);
   runtime::JobOptions options;
   options.backend = arguments.backend;
   options.timeoutSeconds = arguments.timeoutSeconds;
-  options.recordSteps = arguments.timeline.empty() ? 0 : 1;
+  options.recordLastStep = !arguments.timeline.empty();
   options.onStep = ProgressLine(arguments.quiet);
   options.onStuck = [](const std::string &table) { llvm::errs() << table; };
   Status status = chooseModule(arguments, plan, options.module);
@@ -254,8 +258,8 @@ static int execute(const Arguments &arguments, Plan &plan) {
 
   std::optional<PlanTiming> predicted;
   uint64_t warmSteps = 2 + options.costSteps;
-  if (!result.firstCosts.empty() && options.steps > warmSteps)
-    predicted = predictTiming(plan, measuredCosts(result.firstCosts));
+  if (!result.costs.empty() && options.steps > warmSteps)
+    predicted = predictTiming(plan, measuredCosts(result.costs));
   if (!arguments.quiet)
     printSummary(llvm::outs(), plan, result, predicted, warmSteps);
   status = writeTimelines(arguments, plan, result, predicted);
