@@ -1,7 +1,8 @@
 //===- tests/conformance/BackendForTests.h - Ranks to try a backend on ---===//
 //
-// One suite, run for every row of Backends.def; a backend that lacks what a
-// test needs is passed over by its columns.
+// One suite, run for every row of Backends.def. A test says what it needs; a
+// backend that lacks it, by its columns, is passed over, and a row that no test
+// fits fails the suite.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_TESTS_CONFORMANCE_BACKENDFORTESTS_H
@@ -67,27 +68,56 @@ struct TestRank {
   Failure failure;
 };
 
-/// What a test needs of a backend besides threads and host memory.
-struct Need {
-  bool groups = false;
+/// What a test needs of a backend; a set of these.
+enum Need : unsigned {
+  kNothing = 0,
+  kTwoRanks = 1,  ///< in this process, as threads
+  kHostArena = 2, ///< the test reads and writes the arena
+  kGroups = 4,
 };
 
-/// The backends that can run a test of two ranks in this process.
-inline std::vector<const BackendInfo *> testable(Need need = {}) {
-  std::vector<const BackendInfo *> result;
-  for (const BackendInfo &row : backends())
-    if (row.hostMemory && row.sharedProcess && (row.groups || !need.groups))
-      result.push_back(&row);
-  return result;
+inline bool fits(const BackendInfo &backend, unsigned needs) {
+  return (backend.sharedProcess || !(needs & kTwoRanks)) &&
+         (backend.hostMemory || !(needs & kHostArena)) &&
+         (backend.groups || !(needs & kGroups));
 }
 
-/// Two ranks and a channel each way, 0 from rank 0 to 1 and 1 back; channel 2
-/// goes from rank 0 to itself.
-inline std::unique_ptr<World> makeWorld(const BackendInfo &backend) {
-  const std::vector<Channel> channels = {
-      {0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}, {0, 0, 0, 0, 0}};
+/// What each BACKEND_TEST of the program needs.
+inline std::vector<unsigned> &needsOfTests() {
+  static std::vector<unsigned> needs;
+  return needs;
+}
+struct NoteNeeds {
+  explicit NoteNeeds(unsigned needs) { needsOfTests().push_back(needs); }
+};
+
+// A test that runs on every backend that has what it needs; its body sees the
+// row as `backend`.
+#define BACKEND_TEST(Text, Set) BACKEND_TEST_ON(Text, Set, __LINE__)
+#define BACKEND_TEST_ON(Text, Set, Line) BACKEND_TEST_IN(Text, Set, Line)
+#define BACKEND_TEST_IN(Text, Set, Line)                                       \
+  BACKEND_TEST_AT(Text, Set, backendTest##Line)
+#define BACKEND_TEST_AT(Text, Set, Function)                                   \
+  static void Function(const sluice::runtime::BackendInfo &backend);           \
+  TEST_CASE(Text, "[backend]") {                                               \
+    for (const auto &row : sluice::runtime::backends())                        \
+      if (sluice::tests::fits(row, Set)) {                                     \
+        INFO("backend " << row.text);                                          \
+        Function(row);                                                         \
+      }                                                                        \
+  }                                                                            \
+  static const sluice::tests::NoteNeeds Function##Noted(Set);                  \
+  static void Function(const sluice::runtime::BackendInfo &backend)
+
+/// One rank with channel 0 to itself; or two with a channel each way, 0 from
+/// rank 0 to 1 and 1 back.
+inline std::unique_ptr<World> makeWorld(const BackendInfo &backend,
+                                        uint32_t ranks) {
+  std::vector<Channel> channels = {{0, 0, 0, 0, 0}};
+  if (ranks == 2)
+    channels = {{0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}};
   std::unique_ptr<World> world;
-  REQUIRE(backend.make(2, channels, world).ok());
+  REQUIRE(backend.make(ranks, channels, world).ok());
   return world;
 }
 

@@ -12,162 +12,156 @@ TEST_CASE("backend: rows are found by their text", "[backend]") {
   CHECK(findBackend("") == nullptr);
 }
 
-TEST_CASE("backend: a channel to nowhere is refused", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const std::vector<Channel> channels = {{0, 1, 2, 0, 0}};
-    std::unique_ptr<World> world;
-    const Status status = backend->make(2, channels, world);
-    CHECK(status.fault() == Fault::Input);
-    CHECK(status.message() ==
-          "a channel goes from rank 1 to rank 2, but there are 2 ranks");
+TEST_CASE("backend: every row of the table is tried", "[backend]") {
+  for (const BackendInfo &backend : backends()) {
+    size_t tests = 0;
+    for (unsigned needs : needsOfTests())
+      tests += fits(backend, needs);
+    INFO(backend.text << " fits none of " << needsOfTests().size() << " tests");
+    CHECK(tests > 0);
   }
+  CHECK(needsOfTests().size() >= 18);
 }
 
-TEST_CASE("backend: the arena is exact, aligned and zero", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const Bytes bytes = GENERATE(Bytes(0), Bytes(1), Bytes(256), Bytes(100000));
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0, bytes);
-    CHECK(rank->arenaBytes() == bytes);
-    REQUIRE(rank->arena() != nullptr);
-    CHECK(reinterpret_cast<uintptr_t>(rank->arena()) % kBufferAlignment == 0);
-    CHECK(rank.holds(0, 0, bytes));
-  }
+BACKEND_TEST("backend: a channel to nowhere is refused", kTwoRanks) {
+  const std::vector<Channel> channels = {{0, 1, 2, 0, 0}};
+  std::unique_ptr<World> world;
+  const Status status = backend.make(2, channels, world);
+  CHECK(status.fault() == Fault::Input);
+  CHECK(status.message() ==
+        "a channel goes from rank 1 to rank 2, but there are 2 ranks");
 }
 
-TEST_CASE("backend: a stream runs in order, again and again", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    for (uint32_t step = 0; step < 3; ++step) {
-      for (uint32_t op = 0; op < 20; ++op)
-        rank->launch(0, op);
-      rank.progress.beginStep(step);
-      REQUIRE(rank->synchronize(rank.failure) == Outcome::Done);
-      CHECK(rank.progress.done[0] == 20);
-    }
-    REQUIRE(rank.compute.order.size() == 60);
-    for (uint32_t i = 0; i < 60; ++i)
-      CHECK(rank.compute.order[i] == i % 20);
-  }
+BACKEND_TEST("backend: the arena is exact, aligned and zero", kHostArena) {
+  const Bytes bytes = GENERATE(Bytes(0), Bytes(1), Bytes(256), Bytes(100000));
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0, bytes);
+  CHECK(rank->arenaBytes() == bytes);
+  REQUIRE(rank->arena() != nullptr);
+  CHECK(reinterpret_cast<uintptr_t>(rank->arena()) % kBufferAlignment == 0);
+  CHECK(rank.holds(0, 0, bytes));
 }
 
-TEST_CASE("backend: a wait holds its stream until the record", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    // 2 after 1, 3 after 2, over three streams, in whatever order they run.
-    for (uint32_t step = 0; step < 2; ++step) {
-      rank->launch(0, 1);
-      rank->record(0, 0);
-      rank->wait(1, 0);
-      rank->launch(1, 2);
-      rank->record(1, 1);
-      rank->wait(2, 1);
-      rank->launch(2, 3);
-      REQUIRE(rank->synchronize(rank.failure) == Outcome::Done);
-    }
-    CHECK(rank.compute.order == std::vector<uint32_t>{1, 2, 3, 1, 2, 3});
-  }
-}
-
-TEST_CASE("backend: an event of an earlier step does not count", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    TestRank peer(*world, 1);
-    for (int step = 0; step < 2; ++step) {
-      // The record stands behind a message that the peer holds back.
-      rank->receive(1, 0, 1, rank.at(0), 8);
-      rank->record(1, 0);
-      rank->wait(0, 0);
-      rank->launch(0, 1);
-      rank.compute.order.clear();
-      Running running(rank);
-      CHECK(running.staysBlocked());
-      peer->send(1, 0, 1, peer.at(0), 8);
-      CHECK(peer->synchronize(peer.failure) == Outcome::Done);
-      CHECK(running.outcome() == Outcome::Done);
-      CHECK(rank.compute.order == std::vector<uint32_t>{1});
-    }
-  }
-}
-
-TEST_CASE("backend: an abort holds for what comes later", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    world->abort();
-    world->abort();
-    rank->launch(0, 0);
-    CHECK(rank->synchronize(rank.failure) == Outcome::Aborted);
-    CHECK(rank.compute.order.empty());
-  }
-}
-
-TEST_CASE("backend: an abort during the last computation is told",
-          "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    rank.compute.body = [&](uint32_t, Failure &) {
-      world->abort();
-      return true;
-    };
-    rank->launch(0, 0);
-    CHECK(rank->synchronize(rank.failure) == Outcome::Aborted);
-  }
-}
-
-TEST_CASE("backend: a computation that fails is told", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank rank(*world, 0);
-    rank.compute.body = [](uint32_t op, Failure &failure) {
-      failure = {op, "no"};
-      return op != 1;
-    };
-    for (uint32_t op = 0; op < 3; ++op)
+BACKEND_TEST("backend: a stream runs in order, again and again", kNothing) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  for (uint32_t step = 0; step < 3; ++step) {
+    for (uint32_t op = 0; op < 20; ++op)
       rank->launch(0, op);
-    CHECK(rank->synchronize(rank.failure) == Outcome::Failed);
-    CHECK(rank.failure.op == 1);
-    CHECK(rank.failure.message == "no");
-    CHECK(rank.compute.order == std::vector<uint32_t>{0, 1});
+    rank.progress.beginStep(step);
+    REQUIRE(rank->synchronize(rank.failure) == Outcome::Done);
+    CHECK(rank.progress.done[0] == 20);
+  }
+  REQUIRE(rank.compute.order.size() == 60);
+  for (uint32_t i = 0; i < 60; ++i)
+    CHECK(rank.compute.order[i] == i % 20);
+}
+
+BACKEND_TEST("backend: a wait holds its stream until the record", kNothing) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  // 2 after 1, 3 after 2, over three streams, in whatever order they run.
+  for (uint32_t step = 0; step < 2; ++step) {
+    rank->launch(0, 1);
+    rank->record(0, 0);
+    rank->wait(1, 0);
+    rank->launch(1, 2);
+    rank->record(1, 1);
+    rank->wait(2, 1);
+    rank->launch(2, 3);
+    REQUIRE(rank->synchronize(rank.failure) == Outcome::Done);
+  }
+  CHECK(rank.compute.order == std::vector<uint32_t>{1, 2, 3, 1, 2, 3});
+}
+
+BACKEND_TEST("backend: an event of an earlier step does not count", kTwoRanks) {
+  const auto world = makeWorld(backend, 2);
+  TestRank rank(*world, 0);
+  TestRank peer(*world, 1);
+  for (int step = 0; step < 2; ++step) {
+    // The record stands behind a message that the peer holds back.
+    rank->receive(1, 0, 1, rank.at(0), 8);
+    rank->record(1, 0);
+    rank->wait(0, 0);
+    rank->launch(0, 1);
+    rank.compute.order.clear();
+    Running running(rank);
+    CHECK(running.staysBlocked());
+    peer->send(1, 0, 1, peer.at(0), 8);
+    CHECK(peer->synchronize(peer.failure) == Outcome::Done);
+    CHECK(running.outcome() == Outcome::Done);
+    CHECK(rank.compute.order == std::vector<uint32_t>{1});
   }
 }
 
-TEST_CASE("backend: times are recorded where they are asked for", "[backend]") {
-  for (const BackendInfo *backend : testable()) {
-    const auto world = makeWorld(*backend);
-    TestRank a(*world, 0);
-    TestRank b(*world, 1);
-    OpTime times[2][2];
-    a->recordTimes(times[0]);
-    b->recordTimes(times[1]);
-    b.compute.body = [](uint32_t, Failure &) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
-      return true;
-    };
-    a->send(1, 0, 0, a.at(0), 8);
-    b->launch(0, 0);
-    b->record(0, 0);
-    b->wait(1, 0);
-    b->receive(1, 1, 0, b.at(0), 8);
-    REQUIRE(synchronizeBoth(a, b) == kBothDone);
-    const OpTime &send = times[0][0];
-    const OpTime &launch = times[1][0];
-    const OpTime &receive = times[1][1];
-    CHECK(launch.end - launch.start >= 5'000'000); // no sleep ends early
-    CHECK(receive.start >= launch.end);
-    CHECK(send.end >= receive.start);
-    CHECK(receive.end >= receive.start);
-    CHECK(times[0][1].start == 0);
-    // And not where they are not.
-    a->recordTimes(nullptr);
-    times[0][0] = {};
-    a->launch(0, 0);
-    CHECK(a->synchronize(a.failure) == Outcome::Done);
-    CHECK(times[0][0].start == 0);
-    CHECK(times[0][0].end == 0);
-  }
+BACKEND_TEST("backend: an abort holds for what comes later", kNothing) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  world->abort();
+  world->abort();
+  rank->launch(0, 0);
+  CHECK(rank->synchronize(rank.failure) == Outcome::Aborted);
+  CHECK(rank.compute.order.empty());
+}
+
+BACKEND_TEST("backend: an abort during the last computation is told",
+             kNothing) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  rank.compute.body = [&](uint32_t, Failure &) {
+    world->abort();
+    return true;
+  };
+  rank->launch(0, 0);
+  CHECK(rank->synchronize(rank.failure) == Outcome::Aborted);
+}
+
+BACKEND_TEST("backend: a computation that fails is told", kNothing) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  rank.compute.body = [](uint32_t op, Failure &failure) {
+    failure = {op, "no"};
+    return op != 1;
+  };
+  for (uint32_t op = 0; op < 3; ++op)
+    rank->launch(0, op);
+  CHECK(rank->synchronize(rank.failure) == Outcome::Failed);
+  CHECK(rank.failure.op == 1);
+  CHECK(rank.failure.message == "no");
+  CHECK(rank.compute.order == std::vector<uint32_t>{0, 1});
+}
+
+BACKEND_TEST("backend: times are recorded where they are asked for",
+             kTwoRanks) {
+  const auto world = makeWorld(backend, 2);
+  TestRank a(*world, 0);
+  TestRank b(*world, 1);
+  OpTime times[2][2];
+  a->recordTimes(times[0]);
+  b->recordTimes(times[1]);
+  b.compute.body = [](uint32_t, Failure &) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return true;
+  };
+  a->send(1, 0, 0, a.at(0), 8);
+  b->launch(0, 0);
+  b->record(0, 0);
+  b->wait(1, 0);
+  b->receive(1, 1, 0, b.at(0), 8);
+  REQUIRE(synchronizeBoth(a, b) == kBothDone);
+  const OpTime &send = times[0][0];
+  const OpTime &launch = times[1][0];
+  const OpTime &receive = times[1][1];
+  CHECK(launch.end - launch.start >= 5'000'000); // no sleep ends early
+  CHECK(receive.start >= launch.end);
+  CHECK(send.end >= receive.start);
+  CHECK(receive.end >= receive.start);
+  CHECK(times[0][1].start == 0);
+  // And not where they are not.
+  a->recordTimes(nullptr);
+  times[0][0] = {};
+  a->launch(0, 0);
+  CHECK(a->synchronize(a.failure) == Outcome::Done);
+  CHECK(times[0][0].start == 0);
+  CHECK(times[0][0].end == 0);
 }
