@@ -93,16 +93,36 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
+/// The first byte at or after `at` that begins a character, if it is near:
+/// where `line` may be cut.
+static size_t cutAfter(std::string_view line, size_t at) {
+  size_t end = std::min(line.size(), at + 3);
+  while (at < end && (static_cast<unsigned char>(line[at]) & 0xc0) == 0x80)
+    ++at;
+  return std::min(at, line.size());
+}
+/// The same, at or before `at`.
+static size_t cutBefore(std::string_view line, size_t at) {
+  if (at >= line.size())
+    return line.size();
+  for (size_t back = 0; back < 4 && back <= at; ++back)
+    if ((static_cast<unsigned char>(line[at - back]) & 0xc0) != 0x80)
+      return at - back;
+  return at;
+}
+
 /// Appends the source line and a caret under byte `column` (1-based). Long
 /// lines are cut to a window around the caret.
 static void renderCaret(std::string_view line, uint32_t column,
                         std::string &out) {
   constexpr size_t kWidth = 160;
   size_t at = std::min<size_t>(column - 1, line.size());
-  size_t begin = at > kWidth / 2 && line.size() > kWidth ? at - kWidth / 2 : 0;
+  size_t begin = at > kWidth / 2 && line.size() > kWidth
+                     ? std::min(cutAfter(line, at - kWidth / 2), at)
+                     : 0;
+  size_t end = std::max(cutBefore(line, begin + kWidth), at);
   std::string before = escaped(line.substr(begin, at - begin));
-  std::string after =
-      escaped(line.substr(at, kWidth - std::min(at - begin, kWidth)));
+  std::string after = escaped(line.substr(at, end - at));
   size_t indent = 0;
   for (char c : before) // one column a character, not a byte
     indent += (static_cast<unsigned char>(c) & 0xc0) != 0x80;

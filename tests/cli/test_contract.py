@@ -17,43 +17,6 @@ class Contract(ToolTest):
             self.assertIn("examples:", text)
             self.assertIn(f"sluice {command} ", text)
 
-    def test_usage_errors(self):
-        spec = self.write("job.yaml", chain())
-        for arguments in ((), ("fly",), ("compile",), ("compile", spec, "--emit=poem"), ("compile", spec),
-                          ("compile", spec, "--emit=ops,svg"), ("compile", spec, "--no-such-flag"),
-                          ("check", spec, "--progress=none"), ("check", spec, "--p2p=buffered:x"),
-                          ("report", spec, "--set", "pipeline"), ("run", spec, "--backend=abacus"),
-                          ("run", spec, "--timeout=never"), ("run", spec, "--steps=-1"),
-                          ("opt", spec, "--passes=shedule"), ("opt", spec, "--passes=lower")):
-            self.refused(2, *arguments)
-
-    def test_usage_errors_are_sentences(self):
-        spec = self.write("job.yaml", chain())
-        for arguments, sentence in (
-                (("compile", spec, "--bogus"), "error: unknown command line argument '--bogus'\n"),
-                (("compile",), "error: not enough positional command line arguments specified\n"),
-                (("run", spec, "--steps=abc"), "error: --steps=abc is not a count\n"),
-                (("run", spec, "--module="), "error: --module has no value\n"),
-                (("compile", spec, "-o", ""), "error: -o has no value\n"),
-                (("compile", spec, "--emit=ops", "--print-ir-after=lowre"),
-                 "error: --print-ir-after=lowre: unknown pass 'lowre', the nearest is 'lower'\n"),
-                (("compile", spec, "-o", spec), "error: -o names the spec itself, which would be lost\n")):
-            self.assertTrue(self.refused(2, *arguments).startswith(sentence), self.refused(2, *arguments))
-        self.assertEqual(spec.read_text(), chain())
-
-    def test_pass_in_wrong_order(self):
-        spec = self.write("job.yaml", chain())
-        self.assertIn("the nearest is 'schedule'", self.refused(2, "opt", spec, "--passes=shedule"))
-        self.assertIn("'lower' needs a graph, which neither", self.refused(2, "opt", spec, "--passes=build-model,lower"))
-
-    def test_input_errors(self):
-        for text in ("", "sluice: 2\n", "pipeline: [", "\0\1\2", "sluice: 1\nmodel: {layers: []}\n"):
-            self.refused(1, "compile", "-", "--emit=ops", stdin=text)
-        self.refused(1, "compile", self.folder / "missing.yaml", "--emit=ops")
-        self.refused(1, "report", self.folder)
-        self.refused(1, "run", "-", stdin="SLUICEPL")
-        self.refused(1, "check", "-", stdin="sluice-ir 1\nplan {\n")
-
     def test_full_standard_output(self):
         spec = self.write("job.yaml", chain())
         import subprocess

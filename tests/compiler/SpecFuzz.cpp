@@ -4,7 +4,6 @@
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
 
-#include <chrono>
 #include <iterator>
 #include <random>
 
@@ -88,9 +87,6 @@ void checkOutcome(const std::string &text) {
 
 TEST_CASE("spec: damaged specs end in a spec or an error") {
   std::mt19937 random(20240607);
-  auto end = std::chrono::steady_clock::now() + std::chrono::seconds(2);
-  unsigned rounds = 0;
-  while (rounds < 20000 && std::chrono::steady_clock::now() < end)
-    checkOutcome(damaged(kSeeds[rounds++ % std::size(kSeeds)], random));
-  CHECK(rounds > 100);
+  for (unsigned round = 0; round < 4000; ++round)
+    checkOutcome(damaged(kSeeds[round % std::size(kSeeds)], random));
 }

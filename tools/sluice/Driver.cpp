@@ -63,7 +63,11 @@ static Status readPlan(const Input &input, Plan &plan) {
     return Status::environment("cannot write a temporary file: " +
                                error.message());
   }
-  return readPlanFile(path.str().str(), plan);
+  Status status = readPlanFile(path.str().str(), plan);
+  llvm::StringRef message = status.message();
+  if (status.fault() == Fault::Input && message.consume_front(path.str()))
+    return Status::input("-" + message.str()); // the name that was given
+  return status;
 }
 
 Status loadPlan(const Arguments &arguments, const Input &input,
