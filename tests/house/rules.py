@@ -2,8 +2,8 @@
 """Holds the rules of the house: which folder may include what, which names a
 folder has, that comments cite nothing outside the repository, that the
 reference of the spec names every key, and that nothing is there that does not
-belong. Prints every breach; fails if there is one, or if
-a case that must be refused is not."""
+belong. Prints every breach; fails if there is one, or if a case that must be
+refused is not."""
 
 import pathlib
 import re
