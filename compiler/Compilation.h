@@ -10,7 +10,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/model/Network.h"
 #include "compiler/partition/Partition.h"
-#include "compiler/schedules/Schedules.h"
+#include "compiler/schedules/Choice.h"
 #include "compiler/simulate/Simulate.h"
 #include "compiler/spec/Spec.h"
 #include "ir/Diagnostics.h"
@@ -33,10 +33,12 @@ struct Compilation {
 
   Diagnostics &diagnostics;
   std::optional<Spec> spec;
+  std::optional<ScheduleChoice> choice;
   std::optional<Model> model;
   std::optional<StageGraph> stages;
-  std::optional<Graph> graph;
   std::optional<WarmupCounts> warmup;
+  std::optional<Orders> orders;
+  std::optional<Graph> graph;
   std::optional<Schedule> schedule;
   std::optional<ScheduleTiming> timing;
   std::optional<Plan> plan;
@@ -46,10 +48,6 @@ struct Compilation {
   /// The links of the spec's cluster, else of the plan's channels, else free.
   Network network() const;
 };
-
-/// Stage s -> rank, for a placement.
-std::vector<Id> placeStages(PlacementKind kind, uint32_t stages,
-                            uint32_t ranks);
 
 /// Makes graph, schedule and timing of a plan that was read, so that it can be
 /// reported on like a compiled one. The plan must have passed verification.

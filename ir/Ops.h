@@ -14,7 +14,7 @@ using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
 enum class OpClass : uint8_t { Compute, Send, Receive, Update };
-enum class Payload : uint8_t { None, Activation, Gradient };
+enum class Payload : uint8_t { None, Activation, Gradient, WeightGradients };
 enum class Flight : uint8_t {
   Keeps,
   Opens,
@@ -105,6 +105,9 @@ std::optional<Op> opFromText(std::string_view text);
 /// `<stage><TYPE><microbatch>`: "0F3", "1SEND_F3"; without a microbatch where
 /// the operation has none: "2STEP".
 std::string opName(Op op, Id stage, Id microbatch);
+
+/// What stands behind a pair that runs together: `(0F3;7B1)OVERLAP_F_B`.
+inline constexpr const char *kPairEnd = ")OVERLAP_F_B";
 
 /// What a name names.
 struct OpRef {

@@ -53,13 +53,25 @@ static Offset<Vector<const Record *>> structs(FlatBufferBuilder &builder,
 
 static StageRecord stageRecord(const Stage &stage) {
   const StageBytes &bytes = stage.bytes;
-  return {
-      stage.forward,       stage.backwardInput,   stage.backwardWeight,
-      stage.recompute,     stage.parameterCount,  stage.activeParameterCount,
-      bytes.parameters,    bytes.gradients,       bytes.optimizer,
-      bytes.activation,    bytes.keptForWeight,   bytes.workspace,
-      stage.firstLayer,    stage.layers,          stage.location.file,
-      stage.location.line, stage.location.column, stage.backward};
+  return {stage.forward,
+          stage.backwardInput,
+          stage.backwardWeight,
+          stage.recompute,
+          stage.overlapSaving,
+          stage.parameterCount,
+          stage.activeParameterCount,
+          bytes.parameters,
+          bytes.gradients,
+          bytes.optimizer,
+          bytes.activation,
+          bytes.keptForWeight,
+          bytes.workspace,
+          stage.firstLayer,
+          stage.layers,
+          stage.location.file,
+          stage.location.line,
+          stage.location.column,
+          stage.backward};
 }
 
 void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
@@ -198,6 +210,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.forward = record.forward();
   stage.backwardInput = record.backward_input();
   stage.backwardWeight = record.backward_weight();
+  stage.overlapSaving = record.overlap_saving();
   stage.recompute = record.recompute();
   stage.parameterCount = record.parameter_count();
   stage.activeParameterCount = record.active_parameter_count();

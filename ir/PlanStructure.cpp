@@ -25,7 +25,7 @@ static bool isTime(Ticks ticks) { return ticks >= 0 && ticks <= kMaxTicks; }
 
 static std::string stageFault(const Stage &stage) {
   for (Ticks ticks : {stage.forward, stage.backwardInput, stage.backwardWeight,
-                      stage.recompute})
+                      stage.recompute, stage.overlapSaving})
     if (!isTime(ticks))
       return "has a time of " + std::to_string(ticks) +
              " ticks, not between 0 and " + std::to_string(kMaxTicks);
@@ -279,8 +279,9 @@ bool RankChecker::checkMessage(const PlanOp &op, uint32_t firstOperand,
   if (!isMessage(op.op)) {
     if (op.channel != kNone)
       return fail("has channel " + number(op.channel) + ", but is no message");
-    if (op.group != kNone)
-      return fail("is in group " + number(op.group) + ", but is no message");
+    if (op.group != kNone && !isCompute(op.op))
+      return fail("is in group " + number(op.group) +
+                  ", but neither a message nor does it compute");
     return true;
   }
   if (op.channel >= plan.channels.size())

@@ -1,5 +1,7 @@
 #include "ir/Stage.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 Ticks Stage::duration(Op op) const {
@@ -7,6 +9,12 @@ Ticks Stage::duration(Op op) const {
                             .backwardInput = backwardInput,
                             .backwardWeight = backwardWeight,
                             .recompute = recompute});
+}
+
+Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
+                   const Stage &ofOther) {
+  Ticks saving = std::min(ofOne.overlapSaving, ofOther.overlapSaving);
+  return std::max({one, other, one + other - saving});
 }
 
 } // namespace sluice

@@ -30,6 +30,9 @@ struct Stage {
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
   Ticks recompute = 0;
+  /// What its forward saves by running together with a backward, and its
+  /// backward with a forward.
+  Ticks overlapSaving = 0;
   uint64_t parameterCount = 0;       ///< numbers, not bytes
   uint64_t activeParameterCount = 0; ///< used per token; fewer with experts
   StageBytes bytes;
@@ -39,6 +42,11 @@ struct Stage {
   /// Time of `op` for one microbatch; 0 for what is not compute.
   Ticks duration(Op op) const;
 };
+
+/// Time of a unit of two operations that take so long by themselves, of two
+/// stages: both in sequence less what either stage saves, at least the longer.
+Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
+                   const Stage &ofOther);
 
 /// Forward data between two stages; where both have a backward, a gradient of
 /// as many bytes flows the other way.

@@ -58,8 +58,9 @@ uint32_t Executor::enqueue(uint32_t position) {
   const uint8_t stream = steps[position].stream;
   for (uint32_t w = steps[position].firstWait; w < steps[end - 1].lastWait; ++w)
     backend.wait(stream, waitEvents[w]);
-  if (end == position + 1) {
-    enqueueOp(position);
+  if (end == position + 1 || isCompute(steps[position].op)) {
+    for (uint32_t i = position; i < end; ++i) // a pair: side by side
+      enqueueOp(i);
   } else {
     backend.beginGroup(stream);
     for (uint32_t i = position; i < end; ++i)
@@ -80,15 +81,18 @@ void Executor::enqueueOp(uint32_t position) {
   case Op::BackwardInput:
   case Op::BackwardWeight:
   case Op::Recompute:
+  case Op::AddGradients:
   case Op::OptimizerStep:
     backend.launch(s.stream, position);
     break;
   case Op::SendForward:
   case Op::SendBackward:
+  case Op::SendGradients:
     backend.send(s.stream, position, s.index, s.data, s.bytes);
     break;
   case Op::RecvForward:
   case Op::RecvBackward:
+  case Op::RecvGradients:
     backend.receive(s.stream, position, s.index, s.data, s.bytes);
     break;
   }
@@ -133,6 +137,11 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
     return invoke(module.backward_input, inputCost);
   case Op::BackwardWeight:
     return invoke(module.backward_weight, weightCost);
+  case Op::AddGradients:
+    return timedCall(nullptr, failure, [&](sluice_error *error) {
+      const sluice_buffer other = {s.data, s.bytes};
+      return module.add_gradients(stage.instance, &other, stream, error);
+    });
   case Op::OptimizerStep:
     return stepOptimizer(stage, stream, cost(&StageCostSums::optimizerStep),
                          failure);
@@ -141,6 +150,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvForward:
   case Op::SendBackward:
   case Op::RecvBackward:
+  case Op::SendGradients:
+  case Op::RecvGradients:
     break; // never launched
   }
   failure.message = "is not a computation";

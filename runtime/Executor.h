@@ -93,7 +93,7 @@ private:
 
   /// One operation, ready to go.
   struct Step {
-    void *data = nullptr; ///< of a message
+    void *data = nullptr; ///< of a message, or the gradients to add
     Bytes bytes = 0;
     uint32_t firstWait = 0; ///< in waitEvents
     uint32_t lastWait = 0;

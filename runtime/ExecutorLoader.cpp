@@ -64,8 +64,9 @@ Status ExecutorLoader::checkGroup(uint32_t first, uint32_t end) const {
   for (uint32_t i = first; i < end; ++i) {
     if (list.ops[i].stream != list.ops[first].stream)
       return Status::input(opText(i) + ": a group on two streams");
-    if (!isMessage(list.ops[i].op))
-      return Status::input(opText(i) + ": a group may hold messages only");
+    if (isMessage(list.ops[i].op) != isMessage(list.ops[first].op))
+      return Status::input(opText(i) +
+                           ": a group holds messages, or what computes");
   }
   return {};
 }
@@ -81,7 +82,8 @@ RankNeeds ExecutorLoader::countNeeds() const {
   }
   for (uint32_t i = 0, end; i < list.ops.size(); i = end) {
     end = executor.steps[i].groupEnd;
-    needs.commands[list.ops[i].stream] += end > i + 1;
+    needs.commands[list.ops[i].stream] +=
+        end > i + 1 && isMessage(list.ops[i].op);
   }
   needs.compute = &executor;
   needs.progress = &executor.progress;
@@ -209,6 +211,7 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
   case BufferKind::Kept:
   case BufferKind::Activation:
   case BufferKind::Gradient:
+  case BufferKind::CopyGradients:
     return nullptr;
   }
   return nullptr; // not reached: the switch is complete

@@ -43,6 +43,7 @@ private:
   Status prepareOps();
   Status prepareOp(uint32_t op);
   Status prepareMessage(uint32_t op);
+  Status prepareAdd(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
   Status prepareForward(uint32_t op, sluice_call &call);

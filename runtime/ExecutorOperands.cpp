@@ -150,6 +150,17 @@ Status ExecutorLoader::prepareMessage(uint32_t op) {
   return {};
 }
 
+Status ExecutorLoader::prepareAdd(uint32_t op) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  sluice_buffer other;
+  if (Status s = single(op, BufferKind::CopyGradients, false, other); !s.ok())
+    return s;
+  executor.steps[op].data = other.data;
+  executor.steps[op].bytes = other.bytes;
+  return needAt(op, info(BufferKind::CopyGradients).text, needs.gradients,
+                other.bytes);
+}
+
 Status ExecutorLoader::prepareOp(uint32_t op) {
   switch (list.ops[op].op) {
   case Op::Forward:
@@ -163,7 +174,11 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::RecvForward:
   case Op::SendBackward:
   case Op::RecvBackward:
+  case Op::SendGradients:
+  case Op::RecvGradients:
     return prepareMessage(op);
+  case Op::AddGradients:
+    return prepareAdd(op);
   case Op::OptimizerStep:
   case Op::Recompute: // checkLists has refused it
     return {};

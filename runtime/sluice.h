@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 1
+#define SLUICE_MODULE_VERSION 2
 
 typedef struct sluice_error {
   char message[256]; /* zero-terminated */
@@ -111,6 +111,11 @@ typedef struct sluice_module {
                         sluice_error *error);
   int (*backward_weight)(void *instance, const sluice_call *call,
                          sluice_error *error);
+  /* Adds the gradients that another rank has summed for its copy of the stage:
+   * after the last backward of a step, before optimizer_step. Both ranks add
+   * the other's, so the sum must not depend on the order of the two. */
+  int (*add_gradients)(void *instance, const sluice_buffer *other, void *stream,
+                       sluice_error *error);
   int (*optimizer_step)(void *instance, uint64_t step, void *stream,
                         sluice_error *error);
   /* Mean loss of the step's microbatches so far; sets *has to 0 on a stage

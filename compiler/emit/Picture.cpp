@@ -96,6 +96,8 @@ std::string legendOf(Op op) {
     return "communication: activations";
   case Payload::Gradient:
     return "communication: gradients";
+  case Payload::WeightGradients:
+    return "communication: weight gradients";
   case Payload::None:
     break;
   }

@@ -25,6 +25,7 @@ struct Layer {
   Ticks forward = 0;
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
+  Ticks overlapSaving = 0; ///< of a forward together with a backward
   uint64_t parameters = 0; ///< count
   Bytes activation = 0;
   Bytes keptForWeight = 0;

@@ -25,6 +25,9 @@ static Layer explicitLayer(const LayerSpec &spec) {
     layer.backwardWeight = spec.backward.value / 2;
     layer.backwardInput = spec.backward.value - layer.backwardWeight;
   }
+  if (spec.overlappedPair.given)
+    layer.overlapSaving = layer.forward + layer.backwardInput +
+                          layer.backwardWeight - spec.overlappedPair.value;
   layer.parameters = spec.parameters;
   layer.activation = spec.activationBytes;
   layer.keptForWeight = spec.keptForWeight;

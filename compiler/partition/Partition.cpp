@@ -16,10 +16,10 @@ std::string number(uint64_t value) { return std::to_string(value); }
 /// counted layers, but for `balanced`, whose are of all.
 class Cutter {
 public:
-  Cutter(const Spec &theSpec, const Model &theModel, Diagnostics &sink)
+  Cutter(const Spec &theSpec, const Model &theModel, uint32_t stageCount,
+         Diagnostics &sink)
       : spec(theSpec), model(theModel), diagnostics(sink),
-        layers(theModel.countedLayers()),
-        stages(spec.pipeline.ranks.value * spec.pipeline.virtualStages.value),
+        layers(theModel.countedLayers()), stages(stageCount),
         embedding(model.layers.front().kind == LayerKind::Embedding),
         head(model.layers.back().kind == LayerKind::Head) {}
 
@@ -182,6 +182,7 @@ void addLayer(Stage &stage, const Layer &layer) {
   stage.forward += layer.forward;
   stage.backwardInput += layer.backwardInput;
   stage.backwardWeight += layer.backwardWeight;
+  stage.overlapSaving += layer.overlapSaving;
   stage.parameterCount += layer.parameters;
   stage.activeParameterCount += layer.parameters;
   stage.bytes.activation += layer.activation;
@@ -235,8 +236,8 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
 } // namespace
 
 std::optional<StageGraph> partition(const Spec &spec, const Model &model,
-                                    Diagnostics &diagnostics) {
-  std::optional<Counts> counts = Cutter(spec, model, diagnostics).cut();
+                                    uint32_t stages, Diagnostics &diagnostics) {
+  std::optional<Counts> counts = Cutter(spec, model, stages, diagnostics).cut();
   if (!counts)
     return std::nullopt;
   StageGraph graph;

@@ -28,10 +28,10 @@ struct StageGraph {
 std::vector<uint32_t> partitionMinMax(const std::vector<Ticks> &costs,
                                       uint32_t stages);
 
-/// Cuts `model` as `pipeline.layout` says into ranks x virtual_stages stages;
-/// none after reporting faults (wrong sums, more stages than layers, …).
+/// Cuts `model` as `pipeline.layout` says into so many stages; none after
+/// reporting faults (wrong sums, more stages than layers, …).
 std::optional<StageGraph> partition(const Spec &spec, const Model &model,
-                                    Diagnostics &diagnostics);
+                                    uint32_t stages, Diagnostics &diagnostics);
 
 } // namespace sluice
 

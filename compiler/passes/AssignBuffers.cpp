@@ -72,11 +72,14 @@ public:
         clocks(new uint32_t[rank.ops.size() * streams]),
         lastOfStream(streams, kNone) {}
 
-  /// Begins `op`: it follows its predecessor on the stream.
-  void begin(uint32_t op, uint8_t stream) {
+  /// Begins `op`: it follows its predecessor on the stream, or `joins` the
+  /// operation before it, with which it starts.
+  void begin(uint32_t op, uint8_t stream, bool joins) {
     uint32_t *mine = &clocks[op * streams];
     uint32_t before = lastOfStream[stream];
-    if (before == kNone) {
+    if (joins) {
+      std::copy_n(mine - streams, streams, mine);
+    } else if (before == kNone) {
       std::fill_n(mine, streams, 0);
     } else {
       std::copy_n(&clocks[before * streams], streams, mine);
@@ -127,6 +130,9 @@ private:
         op + 1 < rank.ops.size() ? rank.ops[op + 1].firstWait : oldWaits.size();
     return llvm::ArrayRef(oldWaits).slice(begin, end - begin);
   }
+  uint32_t unitEnd(uint32_t op) const;
+  void begin(uint32_t op, bool joins);
+  void release(uint32_t op);
   void wait(uint32_t op, uint32_t earlier);
   void place(uint32_t op, Id buffer);
   SizeClass &classOf(Bytes size);
@@ -195,23 +201,45 @@ void Sharing::run() {
     } else {
       buffer.offset = 0;
     }
-  for (uint32_t op = 0; op < rank.ops.size(); ++op) {
-    llvm::ArrayRef<uint32_t> needed = oldWaitsOf(op);
-    rank.ops[op].firstWait = static_cast<uint32_t>(rank.waits.size());
-    clocks.begin(op, rank.ops[op].stream);
-    for (uint32_t earlier : llvm::reverse(needed))
-      wait(op, earlier);
-    std::span<const Operand> operands = rank.operandsOf(op);
-    for (Operand use : operands)
-      if (accesses.shared(use.buffer) && accesses.begins(use.buffer, op) &&
-          mark(placed, use.buffer))
-        place(op, use.buffer);
-    for (Operand use : operands)
-      if (accesses.shared(use.buffer) && accesses.ends(use.buffer, op) &&
-          mark(ended, use.buffer))
-        classOf(alignedSize(rank.buffers[use.buffer].bytes))
-            .free.push_back(use.buffer);
+  for (uint32_t op = 0, end = 0; op < rank.ops.size(); op = end) {
+    end = unitEnd(op);
+    for (uint32_t member = op; member < end; ++member)
+      begin(member, /*joins=*/member > op);
+    for (uint32_t member = op; member < end; ++member)
+      release(member);
   }
+}
+
+/// One past the last operation that starts and ends together with `op`.
+uint32_t Sharing::unitEnd(uint32_t op) const {
+  uint32_t end = op + 1;
+  Id group = rank.ops[op].group;
+  while (group != kNone && end < rank.ops.size() &&
+         rank.ops[end].group == group)
+    ++end;
+  return end;
+}
+
+/// Rewrites the waits of `op` and places the buffers that it touches first.
+void Sharing::begin(uint32_t op, bool joins) {
+  llvm::ArrayRef<uint32_t> needed = oldWaitsOf(op);
+  rank.ops[op].firstWait = static_cast<uint32_t>(rank.waits.size());
+  clocks.begin(op, rank.ops[op].stream, joins);
+  for (uint32_t earlier : llvm::reverse(needed))
+    wait(op, earlier);
+  for (Operand use : rank.operandsOf(op))
+    if (accesses.shared(use.buffer) && accesses.begins(use.buffer, op) &&
+        mark(placed, use.buffer))
+      place(op, use.buffer);
+}
+
+/// Frees the buffers that `op` touches last.
+void Sharing::release(uint32_t op) {
+  for (Operand use : rank.operandsOf(op))
+    if (accesses.shared(use.buffer) && accesses.ends(use.buffer, op) &&
+        mark(ended, use.buffer))
+      classOf(alignedSize(rank.buffers[use.buffer].bytes))
+          .free.push_back(use.buffer);
 }
 
 void placeShared(RankPlan &rank) { Sharing(rank).run(); }

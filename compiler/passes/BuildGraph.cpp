@@ -1,6 +1,7 @@
 //===- BuildGraph.cpp - Operations of one step and their values ----------===//
 //
-// Needs stages and the data between them. Promises for every microbatch and
+// Needs stages, the data between them, and orders, which tell the backwards
+// that are split. Promises for every microbatch and
 // stage one F and, where the stage has a backward, one B or one I and one W;
 // values for every dependence: Activation and Gradient along the edges, Saved
 // (F to B or I) and Kept (F to B, or to I and W), Order from I to W. Linear in
@@ -131,10 +132,16 @@ Graph buildGraph(const StageGraph &stages, uint32_t microbatches, TimeUnit unit,
 }
 
 bool passes::BuildGraph(Compilation &c) {
-  const PipelineSpec &pipeline = c.spec->pipeline;
-  bool split = pipeline.backward.value == BackwardMode::Split;
-  c.graph = buildGraph(*c.stages, pipeline.microbatches, c.spec->model.timeUnit,
-                       [split](Id, Id) { return split; });
+  size_t stages = c.stages->stages.size();
+  uint32_t microbatches = c.spec->pipeline.microbatches;
+  std::vector<bool> split(stages * microbatches);
+  for (const OrderEntry &entry : c.orders->entries)
+    if (entry.op == Op::BackwardInput || entry.op == Op::BackwardWeight)
+      split[entry.microbatch * stages + entry.stage] = true;
+  c.graph = buildGraph(*c.stages, microbatches, c.spec->model.timeUnit,
+                       [&](Id stage, Id microbatch) {
+                         return split[microbatch * stages + stage];
+                       });
   return true;
 }
 

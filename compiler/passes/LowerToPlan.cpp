@@ -2,7 +2,8 @@
 //
 // Needs a graph, a schedule and its timing. Promises a plan that computes in
 // the schedule's order, with one message for each value and each other rank
-// that uses it, and an optimizer step for each trained stage at the end.
+// that uses it, and an optimizer step for each trained stage at the end, after
+// copies of it have exchanged their gradients.
 //
 // All operations and messages are put into one global order by time, and every
 // rank's host enqueues in it. Since both ends of every channel follow the same
@@ -17,6 +18,7 @@
 #include "ir/PlanStructure.h"
 
 #include "llvm/ADT/SmallVector.h"
+#include "llvm/Support/ErrorHandling.h"
 
 namespace sluice {
 
@@ -39,17 +41,29 @@ private:
     llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
     /// Per stream, one past the last of its operations that compute waits for.
     llvm::SmallVector<uint32_t, 8> awaited{0};
-    Id workspace = kNone;
   };
+  /// What a rank keeps of a stage for the whole run.
   struct StateBuffers {
-    Id parameters, gradients, optimizer;
+    Id rank;
+    Id parameters, gradients, optimizer, workspace;
+    /// Of a stage with two copies: the other's gradients, and where in the list
+    /// they are received and its own are sent.
+    Id copyGradients;
+    uint32_t received, sent;
   };
 
+  std::vector<llvm::SmallVector<Id, 1>> holders() const;
   void makeState();
+  const StateBuffers &stateOf(Id rank, Id stage) const;
   void reserve();
-  void addCompute(Id node);
+  std::vector<bool> joinedNodes() const;
+  void addCompute(Id node, bool joins);
   void addMessage(Id message);
   void addSteps();
+  static uint32_t lastComputeOf(const RankPlan &rank);
+  void sendGradients(Id stage, StateBuffers &from, StateBuffers &to,
+                     uint32_t lastCompute);
+  void addGradients(Id stage, const StateBuffers &state);
 
   PlanOp &beginOp(Id rank, Op op, Id stage, Id microbatch, uint8_t stream);
   void waitFor(Id rank, uint32_t op);
@@ -68,8 +82,8 @@ private:
   const Network &network;
   Plan plan;
   std::vector<RankState> states;
-  std::vector<StateBuffers> stateOfStage;
-  std::vector<Id> rankOfStage;
+  /// Per stage, its copies by rank: one, or two that face each other.
+  std::vector<llvm::SmallVector<StateBuffers, 1>> copies;
   std::vector<uint32_t> opOfNode; ///< position in its rank's list
   std::vector<Id> bufferOfValue;  ///< on its producer's rank
   /// Received copies of a value: a chain of messages, the newest first.
@@ -115,9 +129,13 @@ Plan Lowering::lower() {
       addMessage(message);
     }
   };
+  std::vector<bool> joined = joinedNodes();
+  bool joins = false; // a pair is not parted by what starts with it
   for (Id node : timing.topological) {
-    messagesBefore(timing.start[node], position[node]);
-    addCompute(node);
+    if (!joins)
+      messagesBefore(timing.start[node], position[node]);
+    addCompute(node, joins);
+    joins = !joined.empty() && joined[node];
   }
   messagesBefore(kMaxTicks, kNone);
   addSteps();
@@ -153,26 +171,59 @@ void Lowering::reserve() {
   }
 }
 
-/// Buffers that live for the whole run: the state of each stage, and one
-/// workspace a rank, since only one operation of a rank computes at a time.
-void Lowering::makeState() {
-  rankOfStage.assign(graph.stages.size(), kNone);
-  for (Id node = 0; node < graph.nodes.size(); ++node)
-    rankOfStage[graph.nodes[node].stage] = timing.rankOf[node];
-  stateOfStage.resize(graph.stages.size());
-  std::vector<Bytes> workspace(schedule.ranks(), 0);
-  for (Id stage = 0; stage < graph.stages.size(); ++stage) {
-    Id rank = rankOfStage[stage];
-    const StageBytes &bytes = graph.stages[stage].bytes;
-    stateOfStage[stage] = {
-        addBuffer(rank, stage, BufferKind::Parameters, bytes.parameters),
-        addBuffer(rank, stage, BufferKind::Gradients, bytes.gradients),
-        addBuffer(rank, stage, BufferKind::Optimizer, bytes.optimizer)};
-    workspace[rank] = std::max(workspace[rank], bytes.workspace);
-  }
+/// The ranks that hold each stage, in order.
+std::vector<llvm::SmallVector<Id, 1>> Lowering::holders() const {
+  std::vector<llvm::SmallVector<Id, 1>> ranks(graph.stages.size());
   for (Id rank = 0; rank < schedule.ranks(); ++rank)
-    states[rank].workspace =
-        addBuffer(rank, kNone, BufferKind::Workspace, workspace[rank]);
+    for (Id node : schedule.rank(rank)) {
+      llvm::SmallVector<Id, 1> &of = ranks[graph.nodes[node].stage];
+      if (of.empty() || of.back() != rank)
+        of.push_back(rank);
+    }
+  return ranks;
+}
+
+/// Buffers that live for the whole run: the state of each stage, and one
+/// workspace a rank, since only one operation of a rank computes at a time; one
+/// for each stage where two stages run together.
+void Lowering::makeState() {
+  bool together = !schedule.joined.empty();
+  std::vector<Bytes> workspace(schedule.ranks(), 0);
+  copies.resize(graph.stages.size());
+  std::vector<llvm::SmallVector<Id, 1>> ranks = holders();
+  for (Id stage = 0; stage < graph.stages.size(); ++stage)
+    for (Id rank : ranks[stage]) {
+      const StageBytes &bytes = graph.stages[stage].bytes;
+      StateBuffers state{};
+      state.rank = rank;
+      state.parameters =
+          addBuffer(rank, stage, BufferKind::Parameters, bytes.parameters);
+      state.gradients =
+          addBuffer(rank, stage, BufferKind::Gradients, bytes.gradients);
+      state.optimizer =
+          addBuffer(rank, stage, BufferKind::Optimizer, bytes.optimizer);
+      if (together)
+        state.workspace =
+            addBuffer(rank, stage, BufferKind::Workspace, bytes.workspace);
+      copies[stage].push_back(state);
+      workspace[rank] = std::max(workspace[rank], bytes.workspace);
+    }
+  if (together)
+    return;
+  std::vector<Id> shared;
+  for (Id rank = 0; rank < schedule.ranks(); ++rank)
+    shared.push_back(
+        addBuffer(rank, kNone, BufferKind::Workspace, workspace[rank]));
+  for (llvm::SmallVector<StateBuffers, 1> &of : copies)
+    for (StateBuffers &state : of)
+      state.workspace = shared[state.rank];
+}
+
+const Lowering::StateBuffers &Lowering::stateOf(Id rank, Id stage) const {
+  for (const StateBuffers &state : copies[stage])
+    if (state.rank == rank)
+      return state;
+  llvm_unreachable("a rank computes a stage that it does not hold");
 }
 
 PlanOp &Lowering::beginOp(Id rank, Op op, Id stage, Id microbatch,
@@ -276,18 +327,31 @@ void Lowering::addOutput(Id rank, Id node, Id value) {
   addOperand(rank, buffer, Access::Write);
 }
 
-void Lowering::addCompute(Id node) {
+/// The nodes that run together with the one after them; empty without any.
+std::vector<bool> Lowering::joinedNodes() const {
+  std::vector<bool> joined(schedule.joined.empty() ? 0 : graph.nodes.size());
+  for (size_t at = 0; at < schedule.joined.size(); ++at)
+    if (schedule.joined[at])
+      joined[schedule.order[at]] = true;
+  return joined;
+}
+
+/// Adds `node`; `joins` makes it one unit with the operation before it.
+void Lowering::addCompute(Id node, bool joins) {
   const Node &info = graph.nodes[node];
   Id rank = timing.rankOf[node];
   opOfNode[node] = static_cast<uint32_t>(plan.ranks[rank].ops.size());
-  beginOp(rank, info.op, info.stage, info.microbatch, kComputeStream);
-  const StateBuffers &state = stateOfStage[info.stage];
+  PlanOp &op =
+      beginOp(rank, info.op, info.stage, info.microbatch, kComputeStream);
+  if (joins)
+    op.group = (&op - 1)->group = opOfNode[node] - 1;
+  const StateBuffers &state = stateOf(rank, info.stage);
   bool forward = info.op == Op::Forward || info.op == Op::Recompute;
   if (info.op != Op::BackwardWeight)
     addOperand(rank, state.parameters, Access::Read);
   if (!forward)
     addOperand(rank, state.gradients, Access::Update);
-  addOperand(rank, states[rank].workspace, Access::Update);
+  addOperand(rank, state.workspace, Access::Update);
   for (Id value : graph.inputs(node))
     addInput(rank, node, value);
   auto [first, last] = graph.outputs(node);
@@ -326,16 +390,65 @@ void Lowering::addMessage(Id number) {
   newestMessage[message.value] = number;
 }
 
+/// The end of the step: copies of a stage exchange their gradients and each
+/// adds the other's, then every copy takes the same step.
 void Lowering::addSteps() {
-  for (Id stage = 0; stage < graph.stages.size(); ++stage) {
-    if (!graph.stages[stage].backward)
-      continue;
-    Id rank = rankOfStage[stage];
-    beginOp(rank, Op::OptimizerStep, stage, kNone, kComputeStream);
-    addOperand(rank, stateOfStage[stage].parameters, Access::Update);
-    addOperand(rank, stateOfStage[stage].gradients, Access::Read);
-    addOperand(rank, stateOfStage[stage].optimizer, Access::Update);
-  }
+  std::vector<uint32_t> lastCompute;
+  for (const RankPlan &rank : plan.ranks)
+    lastCompute.push_back(lastComputeOf(rank));
+  auto forEach = [&](auto visit) {
+    for (Id stage = 0; stage < graph.stages.size(); ++stage)
+      for (StateBuffers &state : copies[stage])
+        if (graph.stages[stage].backward)
+          visit(stage, state);
+  };
+  forEach([&](Id stage, StateBuffers &state) {
+    for (StateBuffers &other : copies[stage])
+      if (other.rank != state.rank)
+        sendGradients(stage, state, other, lastCompute[state.rank]);
+  });
+  forEach([&](Id stage, const StateBuffers &state) {
+    if (copies[stage].size() > 1)
+      addGradients(stage, state);
+  });
+  forEach([&](Id stage, const StateBuffers &state) {
+    beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
+    addOperand(state.rank, state.parameters, Access::Update);
+    addOperand(state.rank, state.gradients, Access::Read);
+    addOperand(state.rank, state.optimizer, Access::Update);
+  });
+}
+
+uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
+  auto at = static_cast<uint32_t>(rank.ops.size());
+  while (at > 0 && !isCompute(rank.ops[at - 1].op))
+    --at;
+  return at - 1;
+}
+
+void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to,
+                             uint32_t lastCompute) {
+  const Route &route = routeOf(from.rank, to.rank);
+  from.sent = static_cast<uint32_t>(plan.ranks[from.rank].ops.size());
+  beginOp(from.rank, Op::SendGradients, stage, kNone, route.sendStream)
+      .channel = route.channel;
+  waitFor(from.rank, lastCompute);
+  addOperand(from.rank, from.gradients, Access::Read);
+
+  to.received = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
+  beginOp(to.rank, Op::RecvGradients, stage, kNone, route.receiveStream)
+      .channel = route.channel;
+  to.copyGradients = addBuffer(to.rank, stage, BufferKind::CopyGradients,
+                               graph.stages[stage].bytes.gradients);
+  addOperand(to.rank, to.copyGradients, Access::Write);
+}
+
+void Lowering::addGradients(Id stage, const StateBuffers &state) {
+  beginOp(state.rank, Op::AddGradients, stage, kNone, kComputeStream);
+  waitFor(state.rank, state.sent);
+  waitFor(state.rank, state.received);
+  addOperand(state.rank, state.gradients, Access::Update);
+  addOperand(state.rank, state.copyGradients, Access::Read);
 }
 
 bool passes::LowerToPlan(Compilation &c) {

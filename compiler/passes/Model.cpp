@@ -1,7 +1,8 @@
 //===- Model.cpp - The passes `build-model` and `partition` ---------------===//
 //
 // build-model: needs a spec, gives its layers. partition: cuts them into
-// stages. Both fail on what keys of the spec mean together, with their places.
+// as many stages as the schedule has. Both fail on what keys of the spec mean
+// together, with their places.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
@@ -13,9 +14,23 @@ bool passes::BuildModel(Compilation &c) {
   return c.model.has_value();
 }
 
+/// Takes from a stage what only training needs.
+static void dropBackward(Stage &stage) {
+  stage.backward = false;
+  stage.backwardInput = stage.backwardWeight = 0;
+  stage.bytes.gradients = stage.bytes.optimizer = 0;
+  stage.bytes.activation = stage.bytes.keptForWeight = 0;
+}
+
 bool passes::PartitionModel(Compilation &c) {
-  c.stages = partition(*c.spec, *c.model, c.diagnostics);
-  return c.stages.has_value();
+  c.stages = partition(*c.spec, *c.model, c.choice->stages, c.diagnostics);
+  if (!c.stages)
+    return false;
+  const ScheduleInfo *info = c.choice->info;
+  if (info && info->backward == BackwardRule::None)
+    for (Stage &stage : c.stages->stages)
+      dropBackward(stage);
+  return true;
 }
 
 } // namespace sluice

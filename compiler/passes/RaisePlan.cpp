@@ -55,13 +55,21 @@ bool raisePlan(Compilation &c) {
   schedule.warmup = plan.warmup;
   schedule.firstOfRank.push_back(0);
   for (const RankPlan &rank : plan.ranks) {
+    Id group = kNone; // of the one before
     for (const PlanOp &op : rank.ops) {
       Id node = nodes.find(op.op, op.stage, op.microbatch);
-      if (node != kNone)
-        schedule.order.push_back(node);
+      if (node == kNone)
+        continue;
+      if (op.group != kNone && op.group == group)
+        schedule.joined.back() = true;
+      group = op.group;
+      schedule.order.push_back(node);
+      schedule.joined.push_back(false);
     }
     schedule.firstOfRank.push_back(static_cast<Id>(schedule.order.size()));
   }
+  if (!llvm::is_contained(schedule.joined, true))
+    schedule.joined.clear();
   c.schedule = std::move(schedule);
   return passes::VerifyScheduleGate(c) && passes::SimulateOps(c);
 }

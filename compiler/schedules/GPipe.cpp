@@ -12,9 +12,11 @@ uint32_t schedules::gPipeWarmup(const ScheduleProblem &problem, Id) {
   return problem.microbatches;
 }
 
-RankProgram schedules::GPipe(const ScheduleProblem &problem, Id,
-                             uint32_t warmup) {
-  return pairedProgram(problem.microbatches, warmup);
+std::vector<RankProgram> schedules::GPipe(const ScheduleProblem &problem,
+                                          llvm::ArrayRef<uint32_t> warmup) {
+  return eachRank(problem, [&](Id rank) {
+    return pairedProgram(problem.microbatches, warmup[rank]);
+  });
 }
 
 } // namespace sluice

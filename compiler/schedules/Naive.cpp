@@ -9,8 +9,10 @@
 
 namespace sluice {
 
-RankProgram schedules::Naive(const ScheduleProblem &problem, Id, uint32_t) {
-  return pairedProgram(problem.microbatches, 0);
+std::vector<RankProgram> schedules::Naive(const ScheduleProblem &problem,
+                                          llvm::ArrayRef<uint32_t>) {
+  return eachRank(problem,
+                  [&](Id) { return pairedProgram(problem.microbatches, 0); });
 }
 
 } // namespace sluice

@@ -17,9 +17,11 @@ uint32_t schedules::oneFOneBWarmup(const ScheduleProblem &problem, Id rank) {
   return std::min(problem.microbatches, problem.ranks - 1 - rank);
 }
 
-RankProgram schedules::OneFOneB(const ScheduleProblem &problem, Id,
-                                uint32_t warmup) {
-  return pairedProgram(problem.microbatches, warmup);
+std::vector<RankProgram> schedules::OneFOneB(const ScheduleProblem &problem,
+                                             llvm::ArrayRef<uint32_t> warmup) {
+  return eachRank(problem, [&](Id rank) {
+    return pairedProgram(problem.microbatches, warmup[rank]);
+  });
 }
 
 } // namespace sluice

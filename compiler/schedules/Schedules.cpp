@@ -2,18 +2,18 @@
 
 namespace sluice {
 
-std::string_view placementName(PlacementKind kind) {
-  switch (kind) {
-  case PlacementKind::Linear:
-    return "linear";
-  }
-  return "";
-}
-
 namespace {
 constexpr ScheduleInfo kSchedules[] = {
-#define SLUICE_SCHEDULE(Name, Text, Placement, Warmup, Adjustable)             \
-  {Text, PlacementKind::Placement, schedules::Warmup, Adjustable,              \
+#define SLUICE_SCHEDULE(Name, Text, Placement, LaneRule, Backward, Chunks,     \
+                        Warmup, Adjustable, Check)                             \
+  {Text,                                                                       \
+   PlacementKind::Placement,                                                   \
+   Lanes::LaneRule,                                                            \
+   BackwardRule::Backward,                                                     \
+   Chunks,                                                                     \
+   schedules::Warmup,                                                          \
+   Adjustable,                                                                 \
+   schedules::Check,                                                           \
    schedules::Name},
 #include "compiler/schedules/Schedules.def"
 };
@@ -28,10 +28,19 @@ const ScheduleInfo *findSchedule(std::string_view text) {
   return nullptr;
 }
 
-RankProgram pairedProgram(uint32_t microbatches, uint32_t warmup) {
-  return {{warmup, {Op::Forward}},
-          {microbatches - warmup, {Op::Forward, Op::Backward}},
-          {warmup, {Op::Backward}}};
+std::vector<RankProgram>
+eachRank(const ScheduleProblem &problem,
+         llvm::function_ref<RankProgram(Id rank)> program) {
+  std::vector<RankProgram> programs;
+  for (Id rank = 0; rank < problem.ranks; ++rank)
+    programs.push_back(program(rank));
+  return programs;
+}
+
+RankProgram pairedProgram(uint32_t forwards, uint32_t warmup) {
+  return {{warmup, {{Op::Forward}}},
+          {forwards - warmup, {{Op::Forward}, {Op::Backward}}},
+          {warmup, {{Op::Backward}}}};
 }
 
 } // namespace sluice

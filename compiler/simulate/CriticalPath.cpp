@@ -20,14 +20,16 @@ public:
 private:
   Id last() const;
   Id before(Id node) const;
+  Id reasonOf(Id node) const;
   Id senderBefore(Id message) const;
   Id messageTo(Id value, Id rank) const;
 
   const Graph &graph;
   const ScheduleTiming &timing;
-  std::vector<Id> previous; ///< per node, the one before it on its rank
-  std::vector<Id> byValue;  ///< messages in order of their value
-  std::vector<Id> onLink;   ///< per message, the one before it on its link
+  std::vector<Id> previous;      ///< per node, the one before it on its rank
+  llvm::DenseMap<Id, Id> joined; ///< nodes that run together, both ways
+  std::vector<Id> byValue;       ///< messages in order of their value
+  std::vector<Id> onLink;        ///< per message, the one before it on its link
 };
 
 PathWalk::PathWalk(const Graph &graph, const Schedule &schedule,
@@ -36,8 +38,13 @@ PathWalk::PathWalk(const Graph &graph, const Schedule &schedule,
       byValue(timing.messages.size()), onLink(timing.messages.size()) {
   for (Id rank = 0; rank < schedule.ranks(); ++rank) {
     std::span<const Id> order = schedule.rank(rank);
-    for (size_t i = 1; i < order.size(); ++i)
+    for (size_t i = 1; i < order.size(); ++i) {
       previous[order[i]] = order[i - 1];
+      if (schedule.joins(schedule.firstOfRank[rank] + i - 1)) {
+        joined[order[i]] = order[i - 1];
+        joined[order[i - 1]] = order[i];
+      }
+    }
   }
   llvm::DenseMap<std::pair<Id, Id>, Id> latest;
   for (Id i = 0; i < byValue.size(); ++i) {
@@ -82,7 +89,15 @@ Id PathWalk::senderBefore(Id message) const {
   return graph.values[timing.messages[held].value].producer;
 }
 
+/// What made `node`, or what runs together with it, start.
 Id PathWalk::before(Id node) const {
+  Id found = reasonOf(node);
+  if (auto other = joined.find(node); found == kNone && other != joined.end())
+    return reasonOf(other->second);
+  return found;
+}
+
+Id PathWalk::reasonOf(Id node) const {
   Ticks start = timing.start[node];
   if (previous[node] != kNone && timing.end[previous[node]] == start)
     return previous[node];

@@ -31,6 +31,7 @@ std::optional<PlanTiming> predictTiming(const Plan &plan,
       measured.step.size() != stages)
     return std::nullopt;
   PlanCosts costs;
+  costs.overlap = false; // the host runs a pair in sequence
   costs.freeMessages = plan.timeUnit != TimeUnit::Seconds;
   for (Id stage = 0; stage < stages; ++stage)
     for (unsigned op = 0; op < kOpCount; ++op)

@@ -34,10 +34,7 @@ public:
               const std::vector<Id> &stages)
       : graph(graph), order(order) {
     for (Id stage : stages)
-      wholeRank += graph.stages[stage].bytes.activation;
-    weighted = wholeRank != 0;
-    if (!weighted)
-      wholeRank = stages.size();
+      weighted |= graph.stages[stage].bytes.activation != 0;
   }
 
   void walk(RankReport &report);
@@ -53,7 +50,6 @@ private:
   const Graph &graph;
   std::span<const Id> order;
   std::vector<Sample> samples; ///< sorted
-  Bytes wholeRank = 0;         ///< of one microbatch
   bool weighted = false;
   uint32_t count = 0;
   Bytes held = 0;
@@ -118,9 +114,14 @@ void FlightCount::walk(RankReport &report) {
       close(node);
     }
   }
-  if (wholeRank != 0)
+  // A microbatch on the whole rank: the mean, as two copies of the stages share
+  // the microbatches.
+  double all = 0;
+  for (const Sample &sample : samples)
+    all += static_cast<double>(weightOf(sample.stage));
+  if (all != 0)
     report.peakActivation =
-        static_cast<double>(mostHeld) / static_cast<double>(wholeRank);
+        static_cast<double>(mostHeld) * graph.microbatches / all;
 }
 
 /// Fills a report from its input, part by part.
@@ -152,6 +153,8 @@ void ReportBuilder::names() {
   report.schedule = in.schedule.name;
   report.ranks = in.schedule.ranks();
   report.stages = static_cast<uint32_t>(graph.stages.size());
+  if (report.ranks != 0)
+    report.virtualStages = (report.stages + report.ranks - 1) / report.ranks;
   report.microbatches = graph.microbatches;
   report.timeUnit = graph.timeUnit;
   report.makespan = in.timing.makespan;
@@ -168,14 +171,19 @@ void ReportBuilder::names() {
 void ReportBuilder::rank(Id number) {
   RankReport &out = report.perRank[number];
   std::span<const Id> order = in.schedule.rank(number);
+  const ScheduleTiming &timing = in.timing;
   bool backwardSeen = false;
+  Ticks busyUntil = 0;
   for (Id id : order) {
     const Node &node = graph.nodes[id];
     out.stages.push_back(node.stage);
-    out.busy += node.duration;
     stageWork[node.stage] += node.duration;
     stageRank[node.stage] = number;
     backwardSeen |= isBackward(node.op);
+    if (timing.start[id] >= busyUntil) { // else of the pair before
+      out.busy += timing.end[id] - timing.start[id];
+      busyUntil = timing.end[id];
+    }
     if (!backwardSeen && info(node.op).flight == Flight::Opens)
       ++out.forwardsBeforeBackward;
   }
@@ -188,8 +196,6 @@ void ReportBuilder::rank(Id number) {
   if (number < in.schedule.warmup.size())
     out.warmup = in.schedule.warmup[number];
   FlightCount(graph, order, out.stages).walk(out);
-  report.virtualStages =
-      std::max(report.virtualStages, static_cast<uint32_t>(out.stages.size()));
 }
 
 void ReportBuilder::memory(Id number) {
@@ -254,6 +260,7 @@ void ReportBuilder::weightOrder() {
       continue;
     Id &before = last[n.stage * kOpCount + static_cast<unsigned>(n.op)];
     report.weightsInOrder &= n.microbatch >= before;
+    report.weightsInOrder &= in.timing.rankOf[node] == stageRank[n.stage];
     before = n.microbatch;
   }
 }

@@ -84,8 +84,9 @@ struct RankReport {
   std::optional<uint32_t> warmup;
   uint32_t forwardsBeforeBackward = 0;
   uint32_t peakInFlight = 0; ///< stage-microbatches
-  /// The same weighted by saved bytes, in microbatches of the whole rank; where
-  /// no stage saves any, each stage counts alike.
+  /// The same weighted by saved bytes, in microbatches of the whole rank (the
+  /// mean of what one saves there); where no stage saves any, each counts
+  /// alike.
   double peakActivation = 0;
   Ticks busy = 0;
   Ticks idle = 0;
@@ -111,7 +112,7 @@ struct Report {
   uint64_t activeParameters = 0;
   std::string schedule;
   uint32_t ranks = 0;
-  uint32_t virtualStages = 0; ///< most stages on one rank
+  uint32_t virtualStages = 0; ///< stages per rank, rounded up
   uint32_t stages = 0;
   uint32_t microbatches = 0;
   TimeUnit timeUnit = TimeUnit::Unit;
@@ -135,8 +136,8 @@ struct Report {
   Id slowestStageRank = kNone;
   Id busiestRank = kNone;
   Ticks meanBusy = 0; ///< of all ranks
-  /// Each stage computes its weight gradients in the order of microbatches, so
-  /// sums are made in the same order in every such schedule.
+  /// Each stage computes its weight gradients in the order of microbatches, on
+  /// one rank, so sums are made in the same order in every such schedule.
   bool weightsInOrder = true;
 };
 

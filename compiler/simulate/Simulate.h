@@ -70,6 +70,7 @@ struct PlanCosts {
   /// Stage after stage, one time for each Op in its order.
   std::vector<Ticks> durations;
   bool freeMessages = false; ///< messages take no time
+  bool overlap = true; ///< pairs save what their stages say; else they do not
 };
 
 /// The costs that `plan` names.

@@ -36,6 +36,8 @@ private:
   void joinMessages();
   void joinLinks();
   void begin(Id unit);
+  Ticks durationOf(const PlanOp &op) const;
+  Ticks unitDuration(Id op) const;
   void beginOp(Id op, Ticks when);
   void carry(const Transfer &transfer);
   void end(Id op, Ticks from, Ticks to);
@@ -175,12 +177,30 @@ void PlanSimulation::begin(Id first) {
     beginOp(op, when);
 }
 
+Ticks PlanSimulation::durationOf(const PlanOp &op) const {
+  return costs
+      .durations[size_t(op.stage) * kOpCount + static_cast<unsigned>(op.op)];
+}
+
+/// Time of what computes: its own, or that of the pair of which it is one.
+Ticks PlanSimulation::unitDuration(Id op) const {
+  bool isFirst = unit[op] == op;
+  Id other = isFirst ? op + 1 : unit[op];
+  bool isPair = other < unit.size() && unit[other] == unit[op];
+  if (!isPair)
+    return durationOf(at(op));
+  const PlanOp &mine = at(op), &its = at(other);
+  Ticks both = durationOf(mine) + durationOf(its);
+  return costs.overlap
+             ? pairDuration(durationOf(mine), durationOf(its),
+                            plan.stages[mine.stage], plan.stages[its.stage])
+             : both;
+}
+
 void PlanSimulation::beginOp(Id op, Ticks when) {
   const PlanOp &planned = at(op);
   if (!isMessage(planned.op)) {
-    size_t cost =
-        size_t(planned.stage) * kOpCount + static_cast<unsigned>(planned.op);
-    end(op, when, later(when, costs.durations[cost]));
+    end(op, when, later(when, unitDuration(op)));
     return;
   }
   starts[op] = when;

@@ -52,6 +52,7 @@ struct NodeState {
   uint32_t waits = 0; ///< how many it still waits for
   Id rank = kNone;
   Id next = kNone; ///< the one after it on its rank
+  Id unit = kNone; ///< the first of those it runs together with
 };
 
 /// Kahn's algorithm: a node is finished when all it waits for is, which need
@@ -68,6 +69,9 @@ public:
 private:
   bool place();
   void countWaits();
+  bool isJoined(Id node) const;
+  Ticks durationFrom(Id node) const;
+  void begin(Id unit);
   void finish(Id node);
   void deliver(Id value, Id source, Ticks sent);
   Ticks send(Id value, Id source, Id destination, Ticks sent);
@@ -95,10 +99,14 @@ bool ScheduleSimulation::place() {
   states.resize(count);
   for (Id rank = 0; rank < schedule.ranks(); ++rank) {
     Id previous = kNone;
-    for (Id node : schedule.rank(rank)) {
+    for (size_t at = schedule.firstOfRank[rank];
+         at < schedule.firstOfRank[rank + 1]; ++at) {
+      Id node = schedule.order[at];
       if (node >= count || states[node].rank != kNone)
         return false;
+      bool joined = previous != kNone && schedule.joins(at - 1);
       states[node].rank = rank;
+      states[node].unit = joined ? states[previous].unit : node;
       if (previous != kNone)
         states[previous].next = node;
       previous = node;
@@ -110,10 +118,26 @@ bool ScheduleSimulation::place() {
 
 void ScheduleSimulation::countWaits() {
   for (Id node : graph.uses)
-    ++states[node].waits;
-  for (size_t node = 0; node < states.size(); ++node)
-    if (states[node].next != kNone)
-      ++states[states[node].next].waits;
+    ++states[states[node].unit].waits;
+  for (const NodeState &state : states)
+    if (state.next != kNone && states[state.next].unit != state.unit)
+      ++states[state.next].waits;
+}
+
+/// Whether `node` runs together with the one after it.
+bool ScheduleSimulation::isJoined(Id node) const {
+  Id next = states[node].next;
+  return next != kNone && states[next].unit == states[node].unit;
+}
+
+/// Time of what starts with `node`: its own, or that of its pair.
+Ticks ScheduleSimulation::durationFrom(Id node) const {
+  const Node &first = graph.nodes[node];
+  if (!isJoined(node))
+    return first.duration;
+  const Node &second = graph.nodes[states[node].next];
+  return pairDuration(first.duration, second.duration,
+                      graph.stages[first.stage], graph.stages[second.stage]);
 }
 
 OutgoingLink &ScheduleSimulation::linkBetween(Id source, Id destination) {
@@ -137,10 +161,18 @@ Ticks ScheduleSimulation::send(Id value, Id source, Id destination,
 }
 
 void ScheduleSimulation::release(Id node, Ticks when) {
-  NodeState &state = states[node];
+  Id unit = states[node].unit;
+  NodeState &state = states[unit];
   state.start = std::max(state.start, when);
   if (--state.waits == 0)
-    timing.topological.push_back(node);
+    begin(unit);
+}
+
+/// Puts a unit on the work list, its members side by side.
+void ScheduleSimulation::begin(Id unit) {
+  timing.topological.push_back(unit);
+  if (isJoined(unit))
+    timing.topological.push_back(states[unit].next);
 }
 
 /// Hands `value` to its consumers, with one message to each other rank.
@@ -161,15 +193,17 @@ void ScheduleSimulation::deliver(Id value, Id source, Ticks sent) {
 
 void ScheduleSimulation::finish(Id node) {
   const NodeState &state = states[node];
-  Ticks end = later(state.start, graph.nodes[node].duration);
-  timing.start[node] = state.start;
+  Ticks start = states[state.unit].start;
+  Ticks end = state.unit == node ? later(start, durationFrom(node))
+                                 : timing.end[state.unit];
+  timing.start[node] = start;
   timing.end[node] = end;
   timing.rankOf[node] = state.rank;
   firstMessage.push_back(static_cast<Id>(timing.messages.size()));
   auto [first, last] = graph.outputs(node);
   for (Id value = first; value < last; ++value)
     deliver(value, state.rank, end);
-  if (state.next != kNone)
+  if (state.next != kNone && !isJoined(node))
     release(state.next, end);
 }
 
@@ -223,8 +257,8 @@ std::optional<ScheduleTiming> ScheduleSimulation::run() {
   lastValue.assign(schedule.ranks(), kNone);
   lastArrival.assign(schedule.ranks(), 0);
   for (Id node = 0; node < count; ++node)
-    if (states[node].waits == 0)
-      timing.topological.push_back(node);
+    if (states[node].waits == 0 && states[node].unit == node)
+      begin(node);
   for (size_t i = 0; i < timing.topological.size(); ++i)
     finish(timing.topological[i]);
   if (timing.topological.size() != count)

@@ -12,6 +12,7 @@ constexpr Key<LayerSpec> kLayerKeys[] = {
     {.name = "backward", .read = time<&LayerSpec::backward>},
     {.name = "backward_input", .read = time<&LayerSpec::backwardInput>},
     {.name = "backward_weight", .read = time<&LayerSpec::backwardWeight>},
+    {.name = "overlapped_pair", .read = time<&LayerSpec::overlappedPair>},
     {.name = "params", .read = count<&LayerSpec::parameters, 0, kMaxBytes>},
     {.name = "activation_bytes", .read = bytes<&LayerSpec::activationBytes>},
     {.name = "kept_for_weight", .read = bytes<&LayerSpec::keptForWeight>},
@@ -95,10 +96,28 @@ void checkBackward(const Field &field, const LayerSpec &layer) {
                        "backward_weight");
 }
 
+/// A pair takes at least as long as the longer of the two, and no longer than
+/// both in sequence.
+void checkPair(const Field &field, const LayerSpec &layer) {
+  if (!layer.overlappedPair.given)
+    return;
+  Ticks backward = layer.backward.given
+                       ? layer.backward.value
+                       : layer.backwardInput.value + layer.backwardWeight.value;
+  Ticks forward = layer.forward.value, pair = layer.overlappedPair.value;
+  if (pair < std::max(forward, backward) || pair > forward + backward)
+    field.reader
+        .error(layer.overlappedPair.where,
+               field.name() + ".overlapped_pair must be between the longer of "
+                              "forward and backward and their sum")
+        .note("without the key a pair takes as long as both in sequence");
+}
+
 void checkLayer(const Field &field, const LayerSpec &layer) {
   if (field.node.kind != YamlKind::Map)
     return;
   checkBackward(field, layer);
+  checkPair(field, layer);
   if (layer.keptForWeight.value > layer.activationBytes.value)
     field.reader.error(layer.keptForWeight.where,
                        field.name() + ".kept_for_weight is " +

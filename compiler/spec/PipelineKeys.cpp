@@ -89,18 +89,43 @@ void memoryLimit(const Field &field, PipelineSpec &pipeline) {
     field.set(pipeline.memoryLimit, *limit);
 }
 
-/// {csv: file} and {orders: …}
-struct ScheduleSection {};
-constexpr Key<ScheduleSection> kScheduleKeys[] = {
-    {.name = "csv"},
-    {.name = "orders"},
+/// {csv: file} or {orders: one line per rank}
+struct ScheduleSection {
+  Located<std::string> csv;
+  std::vector<Located<std::string>> orders;
 };
 
-void schedule(const Field &field, PipelineSpec &pipeline) {
-  if (field.node.kind == YamlKind::Map) {
-    ScheduleSection ignored;
-    return readSection(field, kScheduleKeys, ignored);
+void orders(const Field &field, ScheduleSection &section) {
+  if (!field.expectList())
+    return;
+  for (size_t i = 0; i < field.node.items.size(); ++i) {
+    Field item = field.item(i);
+    Located<std::string> line;
+    if (std::optional<std::string> text = item.text())
+      item.set(line, std::move(*text));
+    section.orders.push_back(std::move(line));
   }
+}
+
+constexpr Key<ScheduleSection> kScheduleKeys[] = {
+    {.name = "csv", .read = text<&ScheduleSection::csv>},
+    {.name = "orders", .read = orders},
+};
+
+void ownSchedule(const Field &field, PipelineSpec &pipeline) {
+  ScheduleSection section;
+  readSection(field, kScheduleKeys, section);
+  if (field.node.entries.size() != 1)
+    field.mismatch("the name of a schedule, {csv: FILE} or {orders: [one "
+                   "string per rank]}");
+  pipeline.scheduleCsv = std::move(section.csv);
+  pipeline.scheduleOrders = std::move(section.orders);
+  field.set(pipeline.schedule, std::string(kOwnOrders));
+}
+
+void schedule(const Field &field, PipelineSpec &pipeline) {
+  if (field.node.kind == YamlKind::Map)
+    return ownSchedule(field, pipeline);
   std::optional<std::string_view> text = field.scalar("the name of a schedule");
   if (!text)
     return;
@@ -113,11 +138,38 @@ void schedule(const Field &field, PipelineSpec &pipeline) {
     field.set(pipeline.schedule, std::move(*named));
 }
 
-constexpr Word<const char *> kPlacements[] = {
-    {"linear", "linear"},
-    {"loop", "loop"},
-    {"v", "v"},
-    {"bidirectional", "bidirectional"}};
+void placement(const Field &field, PipelineSpec &pipeline) {
+  using Value = std::variant<PlacementKind, std::vector<uint32_t>>;
+  if (field.node.kind == YamlKind::List) {
+    if (auto ranks = field.counts(0, kMaxStages))
+      field.set(pipeline.placement, Value(std::move(*ranks)));
+    return;
+  }
+  std::string must = "one of ";
+  for (PlacementKind kind : kPlacementKinds)
+    must += std::string(placementName(kind)) + ", ";
+  must += "or a list of one rank per stage";
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return;
+  for (PlacementKind kind : kPlacementKinds)
+    if (placementName(kind) == *text)
+      return field.set(pipeline.placement, Value(kind));
+  field.mismatch(must);
+}
+
+/// A count, or PyTorch's rounds.
+void groupSize(const Field &field, PipelineSpec &pipeline) {
+  std::optional<uint32_t> size;
+  if (field.node.kind != YamlKind::Scalar || field.node.text != "rounds") {
+    std::optional<uint64_t> given = field.count(1, kMaxMicrobatches);
+    if (!given)
+      return;
+    size = static_cast<uint32_t>(*given);
+  }
+  field.set(pipeline.groupSize, size);
+}
+
 constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
                                            {"span", Objective::Span}};
 constexpr Word<BackwardMode> kBackwardModes[] = {
@@ -134,7 +186,8 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "microbatch_size",
      .read = count<&PipelineSpec::microbatchSize, 1, kMaxWidth>},
     {.name = "schedule", .read = schedule},
-    {.name = "placement", .read = word<&PipelineSpec::placement, kPlacements>},
+    {.name = "placement", .read = placement},
+    {.name = "group_size", .read = groupSize},
     {.name = "layout", .read = layout},
     {.name = "warmup", .read = warmup},
     {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},

@@ -8,6 +8,7 @@
 #ifndef SLUICE_COMPILER_SPEC_SPEC_H
 #define SLUICE_COMPILER_SPEC_SPEC_H
 
+#include "compiler/schedules/Placement.h"
 #include "ir/Diagnostics.h"
 #include "ir/Units.h"
 
@@ -38,7 +39,8 @@ struct LayerSpec {
   SourceLocation where;
   Located<std::string> name;
   Located<uint32_t> repeat{1};
-  Located<Ticks> forward, backward, backwardInput, backwardWeight;
+  Located<Ticks> forward, backward, backwardInput, backwardWeight,
+      overlappedPair;
   Located<uint64_t> parameters;
   Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes;
 };
@@ -112,6 +114,9 @@ using Layout =
 struct WarmupStandard {};
 using Warmup = std::variant<WarmupStandard, std::vector<uint32_t>>;
 
+/// What `schedule` is called where the spec gives the orders themselves.
+inline constexpr const char *kOwnOrders = "orders";
+
 enum class Objective : uint8_t { Makespan, Span };
 enum class BackwardMode : uint8_t { Auto, Fused, Split };
 
@@ -121,8 +126,13 @@ struct PipelineSpec {
   Located<uint32_t> virtualStages{1};
   Located<uint32_t> microbatches{1};
   Located<uint32_t> microbatchSize{1};
-  Located<std::string> schedule{std::string("1f1b")};
-  Located<std::string> placement; ///< not given: as the schedule says
+  Located<std::string> schedule{std::string("1f1b")}; ///< or kOwnOrders
+  Located<std::string> scheduleCsv; ///< path, relative to the spec
+  std::vector<Located<std::string>> scheduleOrders; ///< a line per rank
+  /// A rule, or the rank of each stage; not given: as the schedule says.
+  Located<std::variant<PlacementKind, std::vector<uint32_t>>> placement;
+  /// Microbatches that a chunk runs before the next; none: PyTorch's rounds.
+  Located<std::optional<uint32_t>> groupSize;
   Located<Layout> layout{Layout(LayoutAuto{})};
   Located<Warmup> warmup{Warmup(WarmupStandard{})};
   Located<Objective> objective{Objective::Makespan};

@@ -14,10 +14,8 @@ void printSchedule(const Graph &graph, const Schedule &schedule,
   text::printWarmup(schedule.warmup, out);
   for (Id rank = 0; rank < schedule.ranks(); ++rank) {
     out << "  rank " << rank << ':';
-    for (Id node : schedule.rank(rank)) {
-      const Node &it = graph.nodes[node];
-      out << ' ' << nameOf(it);
-    }
+    for (const std::string &name : entryNames(graph, schedule, rank))
+      out << ' ' << name;
     out << '\n';
   }
   out << "}\n";
@@ -25,21 +23,39 @@ void printSchedule(const Graph &graph, const Schedule &schedule,
 
 namespace text {
 
-/// What is behind `rank`: ` 0: 0F0 0F1 …`. Names are looked up if there are
-/// any.
+/// `0F0`; looked up if there are names.
+static bool parseEntry(Lexer &lexer, const NodeNames *names, bool joined,
+                       Schedule &schedule) {
+  OpRef ref = {};
+  if (!lexer.takeOp(ref))
+    return false;
+  std::optional<Id> node = names ? names->find(ref) : 0;
+  if (!node)
+    return lexer.errorAt(lexer.previous(),
+                         "there is no node " +
+                             opName(ref.op, ref.stage, ref.microbatch) +
+                             " in the graph");
+  if (joined)
+    schedule.joined.resize(schedule.order.size());
+  schedule.order.push_back(*node);
+  if (joined || !schedule.joined.empty())
+    schedule.joined.push_back(joined);
+  return true;
+}
+
+/// What is behind `rank`: ` 0: 0F0 (0F1;1B0)OVERLAP_F_B …`.
 static bool parseRank(Lexer &lexer, const NodeNames *names, uint32_t &next,
                       Schedule &schedule) {
   if (!lexer.takeIndex("rank", next) || !lexer.take(":"))
     return false;
   while (!lexer.atEnd()) {
-    OpRef ref = {};
-    if (!lexer.takeOp(ref))
+    bool pair = lexer.accept("(");
+    if (!parseEntry(lexer, names, pair, schedule))
       return false;
-    std::optional<Id> node = names ? names->find(ref) : 0;
-    if (!node)
-      return lexer.errorAt(lexer.previous(),
-                           "there is no node " + nameOf(ref) + " in the graph");
-    schedule.order.push_back(*node);
+    if (pair &&
+        (!lexer.take(";") || !parseEntry(lexer, names, false, schedule) ||
+         !lexer.take(")") || !lexer.take("OVERLAP_F_B")))
+      return false;
   }
   schedule.firstOfRank.push_back(static_cast<Id>(schedule.order.size()));
   return true;

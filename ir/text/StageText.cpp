@@ -18,6 +18,7 @@ constexpr StageField kFields[] = {
     {"backward_input", &Stage::backwardInput},
     {"backward_weight", &Stage::backwardWeight},
     {"recompute", &Stage::recompute},
+    {"overlap_saving", &Stage::overlapSaving},
     {"parameter_count", nullptr, &Stage::parameterCount},
     {"active_parameter_count", nullptr, &Stage::activeParameterCount},
     {"parameters", nullptr, nullptr, &StageBytes::parameters},

@@ -27,6 +27,9 @@ constexpr Seen bitOf(Op op) {
   case Op::SendBackward:
   case Op::RecvBackward:
   case Op::OptimizerStep:
+  case Op::SendGradients:
+  case Op::RecvGradients:
+  case Op::AddGradients:
     return 0;
   }
   return 0;
@@ -34,7 +37,7 @@ constexpr Seen bitOf(Op op) {
 
 class Completeness {
 public:
-  Completeness(const PlanIndex &of, Report &to)
+  Completeness(PlanIndex &of, Report &to)
       : index(of), plan(of.plan), report(to), stageState(plan.stages.size()) {}
 
   void check() {
@@ -46,8 +49,10 @@ public:
                       " forwards are needed, the plan has " +
                       std::to_string(index.operations()) + " operations");
     seen.assign(cells, 0);
+    index.holders.assign(plan.stages.size(), 0);
     for (Id r = 0; r < plan.ranks.size(); ++r)
       checkRank(r);
+    checkCopies();
     for (Id s = 0; s < plan.stages.size(); ++s)
       for (Id k = 0; k < plan.microbatches; ++k)
         checkCell(s, k);
@@ -55,9 +60,11 @@ public:
 
 private:
   struct StageState {
-    Id rank = kNone;       ///< the rank that the next two are about
-    bool gradient = false; ///< has a gradient there
-    uint32_t step = kNone; ///< position of its step there
+    Id rank = kNone;        ///< the rank that the next two are about
+    bool gradient = false;  ///< has a gradient there
+    uint32_t sent = kNone;  ///< position of its SEND_G there
+    uint32_t added = kNone; ///< ... of its ADD_G
+    uint32_t step = kNone;  ///< ... of its STEP
   };
 
   void tell(FindingKind kind, std::optional<OpPlace> place,
@@ -71,29 +78,57 @@ private:
     stagesHere.clear();
     for (uint32_t at = 0; at < rank.ops.size(); ++at) {
       const PlanOp &op = rank.ops[at];
-      if (isMessage(op.op))
+      if (isMessage(op.op) && op.op != Op::SendGradients)
         continue;
       StageState &state = stageState[op.stage];
       if (state.rank != r) {
-        state = {r, false, kNone};
+        state = {};
+        state.rank = r;
         stagesHere.push_back(op.stage);
       }
-      if (op.op == Op::OptimizerStep)
-        step(state, op, {r, at});
-      else
+      if (isCompute(op.op))
         compute(state, op, {r, at});
+      else
+        update(state, op, {r, at});
     }
-    if (!index.hasStep)
-      return;
     for (Id s : stagesHere)
-      if (stageState[s].gradient && stageState[s].step == kNone)
-        tell(FindingKind::Missing, OpPlace{r, 0},
-             opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
-                 std::to_string(r));
+      finishStage(s, r);
   }
 
-  void step(StageState &state, const PlanOp &op, OpPlace place) {
-    if (state.step != kNone)
+  void finishStage(Id s, Id r) {
+    ++index.holders[s];
+    const StageState &state = stageState[s];
+    if (index.hasStep && state.gradient && state.step == kNone)
+      tell(FindingKind::Missing, OpPlace{r, 0},
+           opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
+               std::to_string(r));
+    if (state.gradient)
+      trainedOn.push_back({s, r, state.sent != kNone, state.added != kNone});
+  }
+
+  /// A trained stage that is held by several ranks sends its gradients from
+  /// each and adds those of the others.
+  void checkCopies() {
+    for (const Trained &of : trainedOn) {
+      if (!index.hasStep || index.holders[of.stage] < 2)
+        continue;
+      for (auto [has, op] : {std::pair(of.sent, Op::SendGradients),
+                             std::pair(of.added, Op::AddGradients)})
+        if (!has)
+          tell(FindingKind::Missing, OpPlace{of.rank, 0},
+               opName(op, of.stage, kNone) + " is missing on rank " +
+                   std::to_string(of.rank) + ": " +
+                   std::to_string(index.holders[of.stage]) +
+                   " ranks hold stage " + std::to_string(of.stage));
+    }
+  }
+
+  /// SEND_G, ADD_G and STEP, each once, in this order, after the gradients.
+  void update(StageState &state, const PlanOp &op, OpPlace place) {
+    uint32_t &at = op.op == Op::SendGradients  ? state.sent
+                   : op.op == Op::AddGradients ? state.added
+                                               : state.step;
+    if (at != kNone)
       tell(FindingKind::Duplicate, place,
            nameOf(op) + " stands twice on rank " + std::to_string(place.rank));
     else if (!state.gradient)
@@ -101,17 +136,30 @@ private:
            nameOf(op) + " stands before any gradient of stage " +
                std::to_string(op.stage) + " on rank " +
                std::to_string(place.rank));
-    state.step = place.index;
+    else if (op.op == Op::AddGradients && state.sent == kNone)
+      tell(FindingKind::Order, place,
+           nameOf(op) + " stands before " +
+               opName(Op::SendGradients, op.stage, kNone));
+    for (auto [later, name] : {std::pair(state.added, Op::AddGradients),
+                               std::pair(state.step, Op::OptimizerStep)})
+      if (later != kNone && op.op != Op::OptimizerStep && op.op != name)
+        tell(FindingKind::Order, place,
+             nameOf(op) + " stands after " + opName(name, op.stage, kNone));
+    at = place.index;
   }
 
   void compute(StageState &state, const PlanOp &op, OpPlace place) {
     Seen bit = bitOf(op.op);
     Seen &cell = seen[size_t(op.stage) * plan.microbatches + op.microbatch];
     state.gradient |= (bit & (kBackward | kWeight)) != 0;
-    if (state.step != kNone)
-      tell(FindingKind::Order, place,
-           nameOf(op) + " stands after " +
-               opName(Op::OptimizerStep, op.stage, kNone));
+    for (auto [at, name] : {std::pair(state.sent, Op::SendGradients),
+                            std::pair(state.added, Op::AddGradients),
+                            std::pair(state.step, Op::OptimizerStep)})
+      if (at != kNone) {
+        tell(FindingKind::Order, place,
+             nameOf(op) + " stands after " + opName(name, op.stage, kNone));
+        break;
+      }
     if ((cell >> kRankShift) == 0)
       cell |= (place.rank + 1) << kRankShift;
     else if ((cell >> kRankShift) != place.rank + 1)
@@ -158,17 +206,23 @@ private:
     tell(FindingKind::Missing, {}, opName(op, s, k) + " is missing");
   }
 
-  const PlanIndex &index;
+  PlanIndex &index;
   const Plan &plan;
   Report &report;
   std::vector<Seen> seen; ///< stage by stage
   std::vector<StageState> stageState;
   std::vector<Id> stagesHere;
+  /// A stage on a rank that computes gradients of it.
+  struct Trained {
+    Id stage, rank;
+    bool sent, added;
+  };
+  std::vector<Trained> trainedOn;
 };
 
 } // namespace
 
-void checkCompleteness(const PlanIndex &index, Report &report) {
+void checkCompleteness(PlanIndex &index, Report &report) {
   Completeness(index, report).check();
 }
 

@@ -149,6 +149,13 @@ void RankFlow::share(uint32_t at, Content &of) {
 // Operands
 //===----------------------------------------------------------------------===//
 
+/// Whether the data of an edge is all that an operation touches. What carries
+/// state is held to its rights like what computes.
+static bool carriesEdge(Op op) {
+  return info(op).payload == Payload::Activation ||
+         info(op).payload == Payload::Gradient;
+}
+
 /// A message has one operand, of the right kind: its structure was checked.
 inline void RankFlow::checkMessage(uint32_t at) {
   const PlanOp &op = list.ops[at];
@@ -213,7 +220,7 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
   Id what = uses.op.stage;
   if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
     uses.stored += list.buffers[buffer].bytes;
-  } else {
+  } else if (kind != BufferKind::CopyGradients) {
     std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
     what = nth < edges.size() ? edges[nth] : kNone;
   }
@@ -244,6 +251,9 @@ void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
   if (isPassedOn && what < index.plan.edges.size() &&
       used.bytes < index.plan.edges[what].bytes)
     explainSmall(at, buffer, index.plan.edges[what].bytes);
+  if (used.kind == BufferKind::CopyGradients &&
+      used.bytes < index.plan.stages[what].bytes.gradients)
+    explainSmall(at, buffer, index.plan.stages[what].bytes.gradients);
   if (!allEnded(value))
     explainBusy(at, buffer, buffer);
   if (!value.alive)
@@ -322,8 +332,14 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::RecvForward:
   case Op::SendBackward:
   case Op::RecvBackward:
+  case Op::SendGradients:
   case Op::OptimizerStep:
     return;
+  case Op::RecvGradients:
+    return count(BufferKind::CopyGradients, false, 1);
+  case Op::AddGradients:
+    return count(BufferKind::CopyGradients, true,
+                 index.holders[op.stage] - size_t(1));
   }
 }
 
@@ -343,7 +359,7 @@ void RankFlow::check(Id which) {
     auto [first, end] = index.members(unit);
     startUnit(first - begin, end - begin);
     for (uint32_t at = first - begin; at < end - begin; ++at)
-      if (isMessage(list.ops[at].op))
+      if (carriesEdge(list.ops[at].op))
         checkMessage(at);
       else
         checkCompute(at);

@@ -41,6 +41,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   case BufferKind::Kept:
   case BufferKind::Activation:
   case BufferKind::Gradient:
+  case BufferKind::CopyGradients:
     return 0;
   }
   return 0;

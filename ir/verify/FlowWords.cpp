@@ -154,6 +154,9 @@ std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
   std::string name(info(kind).text);
   if (what >= kAny)
     return "no " + name + " of the model";
+  if (kind == BufferKind::CopyGradients)
+    return "the gradients of stage " + std::to_string(what) +
+           " from its other copy";
   if (kind == BufferKind::Saved || kind == BufferKind::Kept)
     return "what " + opName(Op::Forward, what, microbatch) + " saved";
   const StageEdge &edge = index.plan.edges[what];

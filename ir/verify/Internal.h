@@ -73,6 +73,9 @@ struct PlanIndex {
   /// firstOfChannel[c] to the next channel's.
   std::vector<Id> firstOfChannel, sends, receives;
 
+  /// Per stage, on how many ranks it is computed; filled by checkCompleteness.
+  std::vector<Id> holders;
+
   EdgeLists incoming, outgoing;      ///< what F reads and writes
   EdgeLists gradientIn, gradientOut; ///< what B reads and writes
 
@@ -151,8 +154,9 @@ inline std::string nameOf(const Plan &plan, OpPlace at) {
 bool indexPlan(PlanIndex &index, Report &report);
 
 /// Every stage and microbatch is computed exactly once, on one rank, and every
-/// trained stage is stepped after. Linear.
-void checkCompleteness(const PlanIndex &index, Report &report);
+/// trained stage is stepped after, on each rank that holds it; copies exchange
+/// their gradients before. Linear.
+void checkCompleteness(PlanIndex &index, Report &report);
 
 /// Pairs n-th send and n-th receive of every channel and compares what they
 /// carry; false on any `mismatch`. Linear.

@@ -109,7 +109,8 @@ private:
       edge = edgeBetween(sender, receiver, edge);
       Bytes sent = bytesOf(from, sender), taken = bytesOf(to, receiver);
       bool same = info(sender.op).mate == receiver.op &&
-                  sender.microbatch == receiver.microbatch && edge != kNone;
+                  sender.microbatch == receiver.microbatch &&
+                  (edge != kNone || isExchange(sender, receiver));
       if (same && sent == taken) {
         index.edge[send] = index.edge[receive] = edge;
         continue;
@@ -120,9 +121,17 @@ private:
     return told;
   }
 
+  /// Whether one copy of a stage sends its gradients to another.
+  static bool isExchange(const PlanOp &sender, const PlanOp &receiver) {
+    return info(sender.op).payload == Payload::WeightGradients &&
+           sender.stage == receiver.stage;
+  }
+
   /// The edge that a message from `sender` to `receiver` is about, which is
   /// mostly `last`, that of the message before it; kNone without one.
   Id edgeBetween(const PlanOp &sender, const PlanOp &receiver, Id last) const {
+    if (info(sender.op).payload == Payload::WeightGradients)
+      return kNone;
     bool forward = info(sender.op).payload == Payload::Activation;
     Id from = forward ? sender.stage : receiver.stage;
     Id to = forward ? receiver.stage : sender.stage;

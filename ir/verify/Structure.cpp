@@ -114,7 +114,8 @@ private:
       return false;
     if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
       return false;
-    if (isMessage(op.op) ? !ownsChannel(op, r) : op.group != kNone)
+    if (isMessage(op.op) ? !ownsChannel(op, r)
+                         : op.group != kNone && !isCompute(op.op))
       return false;
     size_t waitEnd = list.waitEnd(at), operandEnd = list.operandEnd(at);
     if (op.firstWait > waitEnd || waitEnd > list.waitCount ||
@@ -166,9 +167,9 @@ private:
       fail(place, nameOf(op) + " names channel " + std::to_string(op.channel) +
                       ", which is not one that rank " + std::to_string(r) +
                       (isSend(op.op) ? " sends on" : " receives on"));
-    else if (!isMessage(op.op) && op.group != kNone)
+    else if (!isMessage(op.op) && !isCompute(op.op) && op.group != kNone)
       fail(place, nameOf(op) + " is in group " + std::to_string(op.group) +
-                      ", a group holds only messages");
+                      ", a group holds messages or a pair that computes");
     else
       fail(place, nameOf(op) + ", " + where +
                       ", has a wait or an operand out of range");
@@ -214,12 +215,24 @@ private:
     }
   }
 
+  /// The kind of buffer that a message reads or writes.
+  static BufferKind payloadKind(Op op) {
+    switch (info(op).payload) {
+    case Payload::Activation:
+      return BufferKind::Activation;
+    case Payload::WeightGradients:
+      return isSend(op) ? BufferKind::Gradients : BufferKind::CopyGradients;
+    case Payload::Gradient:
+    case Payload::None:
+      break;
+    }
+    return BufferKind::Gradient;
+  }
+
   /// One operand of the right kind; one stream per communicator.
   void checkMessage(const ListView &list, Id r, uint32_t at) {
     const PlanOp &op = list.ops[at];
-    BufferKind kind = info(op.op).payload == Payload::Activation
-                          ? BufferKind::Activation
-                          : BufferKind::Gradient;
+    BufferKind kind = payloadKind(op.op);
     Access access = isSend(op.op) ? Access::Read : Access::Write;
     const Operand *first = list.operands + op.firstOperand;
     if (list.operandEnd(at) - op.firstOperand != 1 ||
@@ -252,9 +265,10 @@ private:
              std::to_string(stream));
   }
 
-  /// Operations of one group stand together.
+  /// Operations of one group stand together; those that compute are two.
   void checkGroups(Id r) {
     const RankPlan &rank = plan.ranks[r];
+    checkPairs(r);
     std::vector<std::pair<Id, uint32_t>> runs;
     Id last = kNone;
     for (uint32_t at = 0; at < rank.ops.size(); ++at) {
@@ -269,6 +283,23 @@ private:
              nameOf(rank.ops[runs[i].second]) + " is in group " +
                  std::to_string(runs[i].first) +
                  ", but does not stand beside the rest of it");
+  }
+
+  void checkPairs(Id r) {
+    const RankPlan &rank = plan.ranks[r];
+    for (uint32_t at = 0, begin = 0; at < rank.ops.size(); ++at) {
+      const PlanOp &op = rank.ops[at];
+      if (op.group == kNone || op.group != rank.ops[begin].group)
+        begin = at;
+      bool mixed =
+          at > begin && isMessage(op.op) != isMessage(rank.ops[begin].op);
+      bool many = at > begin + 1 && isCompute(op.op);
+      if (op.group != kNone && (mixed || many))
+        fail(OpPlace{r, at},
+             nameOf(op) + " is in group " + std::to_string(op.group) +
+                 (mixed ? ", which holds both messages and what computes"
+                        : ", which holds more than two that compute"));
+    }
   }
 
   void numberUnits() {

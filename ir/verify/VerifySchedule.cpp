@@ -66,7 +66,26 @@ private:
       tell(FindingKind::Malformed, {},
            "the ranks of the schedule do not cover its " +
                std::to_string(schedule.order.size()) + " operations");
+    else
+      checkPairs();
     return !report.has(FindingKind::Malformed);
+  }
+
+  /// Two operations of one rank make a pair, no more.
+  void checkPairs() {
+    for (Id r = 0; r < schedule.ranks(); ++r)
+      for (uint32_t at = 0; at < schedule.rank(r).size(); ++at) {
+        size_t position = schedule.firstOfRank[r] + at;
+        if (!schedule.joins(position))
+          continue;
+        if (at + 1 == schedule.rank(r).size())
+          tell(FindingKind::Malformed, OpPlace{r, at},
+               where({r, at}) + " runs together with the next one, but is the "
+                                "last");
+        else if (schedule.joins(position + 1))
+          tell(FindingKind::Malformed, OpPlace{r, at},
+               where({r, at}) + " begins a unit of three operations");
+      }
   }
 
   /// Every node stands exactly once; fills `placeOf`.
@@ -131,16 +150,29 @@ private:
     return std::span(graph.uses).subspan(first, end - first);
   }
 
-  /// Orders of ranks and dependences, each node pointing to what it waits for.
+  /// Whether position `at` of rank `r` runs together with the one before it.
+  bool follows(Id r, uint32_t at) const {
+    return at > 0 && schedule.joins(schedule.firstOfRank[r] + at - 1);
+  }
+  /// The first of those that run together with `node`.
+  Id unitOf(Id node) const {
+    OpPlace at = placeOf[node];
+    return follows(at.rank, at.index) ? schedule.rank(at.rank)[at.index - 1]
+                                      : node;
+  }
+
+  /// Orders of ranks and dependences, each unit pointing to what it waits for.
   Digraph waits() const {
     std::vector<std::pair<Id, Id>> pairs;
     pairs.reserve(graph.uses.size() + schedule.order.size());
     for (Id v = 0; v < graph.values.size(); ++v)
       for (Id use : usesOf(v))
-        pairs.emplace_back(use, graph.values[v].producer);
+        pairs.emplace_back(unitOf(use), unitOf(graph.values[v].producer));
     for (Id r = 0; r < schedule.ranks(); ++r)
-      for (size_t at = 1; at < schedule.rank(r).size(); ++at)
-        pairs.emplace_back(schedule.rank(r)[at], schedule.rank(r)[at - 1]);
+      for (uint32_t at = 1; at < schedule.rank(r).size(); ++at)
+        if (!follows(r, at))
+          pairs.emplace_back(schedule.rank(r)[at],
+                             unitOf(schedule.rank(r)[at - 1]));
     return Digraph::fromPairs(static_cast<Id>(graph.nodes.size()), pairs);
   }
 
@@ -175,15 +207,31 @@ private:
     }
   }
 
+  /// Whether all is there that position `at` needs, and what runs together with
+  /// it.
+  bool isReady(Id r, uint32_t at) const {
+    std::span<const Id> order = schedule.rank(r);
+    if (need[order[at]] != 0)
+      return false;
+    return !schedule.joins(schedule.firstOfRank[r] + at) ||
+           need[order[at + 1]] == 0;
+  }
+  /// Whether the rank of `at` stands there, or at what it runs together with.
+  bool isNext(OpPlace at) const {
+    uint32_t next = nextOfRank[at.rank];
+    return next == at.index ||
+           (next + 1 == at.index && follows(at.rank, at.index));
+  }
+
   /// Does what rank `r` can do now; how many that were.
   size_t advance(Id r) {
     std::span<const Id> order = schedule.rank(r);
     uint32_t first = nextOfRank[r], at = first;
-    for (; at < order.size() && need[order[at]] == 0; ++at)
+    for (; at < order.size() && isReady(r, at); ++at)
       for (Id v = firstValue[order[at]]; v != kNone; v = valueAfter[v])
         for (Id use : usesOf(v))
           if (--need[use] == 0 && placeOf[use].rank != r &&
-              nextOfRank[placeOf[use].rank] == placeOf[use].index)
+              isNext(placeOf[use]))
             runnable.push_back(placeOf[use].rank);
     nextOfRank[r] = at;
     return at - first;

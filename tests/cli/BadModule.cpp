@@ -36,6 +36,9 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
   return 1;
 }
 int backward(void *, const sluice_call *, sluice_error *) { return 0; }
+int addGradients(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
+}
 int optimizerStep(void *, uint64_t, void *, sluice_error *) { return 0; }
 int loss(void *, double *, int *has, sluice_error *) {
   *has = 0;
@@ -54,6 +57,7 @@ const sluice_module kModule = {SLUICE_MODULE_VERSION,
                                forward,
                                backward,
                                backward,
+                               addGradients,
                                optimizerStep,
                                loss,
                                tensorCount,

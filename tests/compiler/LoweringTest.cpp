@@ -6,7 +6,7 @@
 #include "compiler/passes/BufferLayout.h"
 #include "compiler/passes/GraphBuilder.h"
 #include "compiler/passes/PassManager.h"
-#include "compiler/schedules/ListScheduler.h"
+#include "compiler/schedules/Orders.h"
 #include "compiler/simulate/Report.h"
 #include "compiler/spec/Parser.h"
 #include "ir/verify/Verify.h"
@@ -157,8 +157,8 @@ TEST_CASE("lowering: sharing bytes adds waits and takes nothing away") {
     compilation.spec = parseSpec(job.text(), "job.yaml", {}, diagnostics);
     Pipeline pipeline;
     std::string error;
-    REQUIRE(parsePipeline("build-model,partition,build-graph,warmup,schedule,"
-                          "simulate,lower",
+    REQUIRE(parsePipeline("choose-schedule,build-model,partition,warmup,order,"
+                          "build-graph,schedule,simulate,lower",
                           artifactsOf(compilation), pipeline, error));
     REQUIRE(runPipeline(pipeline, compilation));
     Plan apart = *compilation.plan, shared = apart;
@@ -228,8 +228,13 @@ TEST_CASE("lowering: skips, frozen stages and unequal microbatches") {
         for (uint32_t rank = 0; rank < 3; ++rank)
           programs.push_back(
               pairedProgram(4, std::max(warmup, std::min(2 - rank, 4u))));
-        compilation.schedule =
-            listSchedule(*compilation.graph, {0, 1, 2}, programs);
+        ScheduleProblem sizes{3, 1, 4, 4};
+        Placement placement(PlacementKind::Linear, 3, 3, 4);
+        auto trained = [&](Id stage) { return !frozen.count(stage); };
+        compilation.schedule = findInGraph(
+            *compilation.graph,
+            listOrders({sizes, placement, Lanes::Groups, split, trained},
+                       programs));
         Plan plan = lower(compilation);
         requireRight(plan);
         for (RankPlan &rank : plan.ranks)
@@ -297,7 +302,9 @@ TEST_CASE("schedule: unknown names and keys without effect are told") {
         "  pipeline: {ranks: 2, schedule: 1f2b}\n"
         "                                 ^\n"
         "note: did you mean '1f1b'?\n"
-        "note: known schedules: naive, gpipe, 1f1b\n");
+        "note: known schedules: naive, gpipe, 1f1b, eager-1f1b, "
+        "interleaved-1f1b, breadth-first, zb-h1, zb-h2, zb-v, v-half, v-min, "
+        "dualpipe, dualpipev, chimera, hanayo, forward-only\n");
   CHECK(render("{ranks: 2, schedule: gpipe, warmup: [1, 0]}") ==
         "job.yaml:3:47: warning: pipeline.warmup has no effect with schedule "
         "gpipe\n"

@@ -1,6 +1,7 @@
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/compiler/SpecForTests.h"
 
 using namespace sluice;
 
@@ -15,7 +16,8 @@ StageGraph cut(const std::string &text) {
   std::optional<Model> model =
       spec ? buildModel(*spec, diagnostics) : std::nullopt;
   std::optional<StageGraph> graph =
-      model ? partition(*spec, *model, diagnostics) : std::nullopt;
+      model ? partition(*spec, *model, stagesOf(*spec), diagnostics)
+            : std::nullopt;
   INFO(diagnostics.render());
   REQUIRE(graph);
   return *graph;

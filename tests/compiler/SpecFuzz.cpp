@@ -3,6 +3,7 @@
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/compiler/SpecForTests.h"
 
 #include <iterator>
 #include <random>
@@ -77,7 +78,8 @@ void checkOutcome(const std::string &text) {
   std::optional<Model> model =
       spec ? buildModel(*spec, diagnostics) : std::nullopt;
   if (model) {
-    std::optional<StageGraph> graph = partition(*spec, *model, diagnostics);
+    std::optional<StageGraph> graph =
+        partition(*spec, *model, stagesOf(*spec), diagnostics);
     REQUIRE(graph.has_value() != diagnostics.hasErrors());
   }
   REQUIRE((model || !diagnostics.render().empty()));

@@ -11,6 +11,7 @@
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/compiler/SpecForTests.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -86,7 +87,8 @@ std::string messagesFor(const Golden &golden) {
   std::optional<Model> model =
       spec ? buildModel(*spec, diagnostics) : std::nullopt;
   if (model) {
-    bool cut = partition(*spec, *model, diagnostics).has_value();
+    bool cut =
+        partition(*spec, *model, stagesOf(*spec), diagnostics).has_value();
     CHECK(cut != diagnostics.hasErrors());
   }
   return diagnostics.render();

@@ -96,7 +96,7 @@ run: {module: gpt, data: file.txt, steps: 50, learning_rate: 3e-4, seed: 9}
   CHECK(pipeline.microbatches == 16);
   CHECK(pipeline.microbatchSize == 3);
   CHECK(*pipeline.schedule == "gpipe");
-  CHECK(*pipeline.placement == "loop");
+  CHECK(std::get<PlacementKind>(*pipeline.placement) == PlacementKind::Loop);
   CHECK(std::get<std::vector<uint32_t>>(*pipeline.layout) ==
         std::vector<uint32_t>{1, 2, 3, 4, 5, 6, 2, 2});
   CHECK(std::get<std::vector<uint32_t>>(*pipeline.warmup) ==

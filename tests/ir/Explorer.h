@@ -181,6 +181,11 @@ private:
     units[s].mates.push_back(r);
     units[r].mates.push_back(s);
     mismatched |= bytesOf(send) != bytesOf(receive);
+    if (op(send).op == Op::SendGradients) {
+      carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] =
+          tag(BufferKind::CopyGradients, op(send).stage, kNone);
+      return;
+    }
     bool forward = op(send).op == Op::SendForward;
     Id from = forward ? op(send).stage : op(receive).stage;
     Id to = forward ? op(receive).stage : op(send).stage;
@@ -273,17 +278,30 @@ private:
     case BufferKind::Activation:
     case BufferKind::Gradient:
       return passed(m, nth, buffer.kind);
+    case BufferKind::CopyGradients: {
+      int copied = tag(buffer.kind, s, kNone);
+      return {copied, copied};
+    }
     }
     return {-1, -1};
   }
 
   /// Gradients count what was added; the step must find all microbatches.
+  /// A copy of a stage sends what its rank added, and gets the rest at once.
   std::pair<int, int> gradients(Member m, Id s) {
-    if (op(m).op == Op::OptimizerStep) {
-      int all = tag(BufferKind::Gradients, s, kNone,
-                    static_cast<int>(plan.microbatches));
-      return {all, all};
-    }
+    auto count = [&](int added) {
+      return tag(BufferKind::Gradients, s, kNone, added);
+    };
+    int all = static_cast<int>(plan.microbatches), own = 0;
+    for (const PlanOp &each : plan.ranks[m.rank].ops)
+      own += each.stage == s &&
+             (each.op == Op::Backward || each.op == Op::BackwardWeight);
+    if (op(m).op == Op::OptimizerStep)
+      return {count(all), count(all)};
+    if (op(m).op == Op::SendGradients)
+      return {count(own), count(own)};
+    if (op(m).op == Op::AddGradients)
+      return {count(own), count(all)};
     return {-1, op(m).op == Op::BackwardInput ? -1 : 0};
   }
 

@@ -35,7 +35,8 @@ TEST_CASE("plan file: a right structure has no fault") {
 TEST_CASE("plan file: unknown kinds are faults") {
   CHECK(faultOf([](Plan &, RankPlan &rank) {
           rank.ops[2].op = static_cast<Op>(kOpCount);
-        }) == "rank 0, operation 2 is of an unknown kind 10");
+        }) == "rank 0, operation 2 is of an unknown kind " +
+                  std::to_string(kOpCount));
   CHECK(faultOf([](Plan &, RankPlan &rank) {
           rank.buffers[1].kind = static_cast<BufferKind>(99);
         }) == "rank 0, buffer 1 is of an unknown kind 99");

@@ -303,8 +303,9 @@ TEST_CASE("verify: malformed") {
         "malformed: 0F1 is on stream 9, rank 0 has 3 streams\n");
   CHECK(after([](Plan &p) { at(p, 0, "0F1").op = static_cast<Op>(77); }) ==
         "malformed: operation 2 of rank 0 is of unknown type 77\n");
-  CHECK(after([](Plan &p) { at(p, 0, "0F1").group = 3; }) ==
-        "malformed: 0F1 is in group 3, a group holds only messages\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0STEP").group = 3; }) ==
+        "malformed: 0STEP is in group 3, a group holds messages or a pair that "
+        "computes\n");
   CHECK(after([](Plan &p) { at(p, 0, "0SEND_F1").channel = 1; }) ==
         "malformed: 0SEND_F1 names channel 1, which is not one that rank 0 "
         "sends on\n");

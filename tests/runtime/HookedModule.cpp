@@ -94,6 +94,13 @@ int backwardWeight(void *instance, const sluice_call *call,
   return synthetic().backward_weight(self(instance).inner, call, error);
 }
 
+int addGradients(void *instance, const sluice_buffer *other, void *stream,
+                 sluice_error *error) {
+  if (int code = before("add_gradients", self(instance).stage, nullptr, error))
+    return code;
+  return synthetic().add_gradients(self(instance).inner, other, stream, error);
+}
+
 int optimizerStep(void *instance, uint64_t step, void *stream,
                   sluice_error *error) {
   if (int code = before("optimizer_step", self(instance).stage, nullptr, error))
@@ -135,6 +142,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    forward,
                                    backwardInput,
                                    backwardWeight,
+                                   addGradients,
                                    optimizerStep,
                                    loss,
                                    tensorCount,

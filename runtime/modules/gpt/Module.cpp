@@ -111,6 +111,13 @@ int backwardWeight(void *instance, const sluice_call *call,
 }
 
 template <typename Real>
+int addGradients(void *instance, const sluice_buffer *other, void *,
+                 sluice_error *error) {
+  return guarded(error,
+                 [&] { return stateOf<Real>(instance).addGradients(*other); });
+}
+
+template <typename Real>
 int optimizerStep(void *instance, uint64_t step, void *, sluice_error *) {
   stateOf<Real>(instance).optimizerStep(step);
   return 0;
@@ -148,6 +155,7 @@ template <typename Real> constexpr sluice_module moduleNamed(const char *name) {
           forward<Real>,
           backwardInput<Real>,
           backwardWeight<Real>,
+          addGradients<Real>,
           optimizerStep<Real>,
           loss<Real>,
           tensorCount<Real>,

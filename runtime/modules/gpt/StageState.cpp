@@ -240,6 +240,18 @@ void StageState<Real>::backwardWeight(const sluice_call &call) {
     head(call).backwardWeight(config);
 }
 
+template <typename Real>
+Status StageState<Real>::addGradients(const sluice_buffer &other) {
+  if (other.bytes < needs.parameters * sizeof(Real))
+    return Status::input("the other copy's gradients have " +
+                         std::to_string(other.bytes) + " bytes, not " +
+                         std::to_string(needs.parameters * sizeof(Real)));
+  const Real *more = as<Real>(other);
+  for (size_t i = 0; i < needs.parameters; ++i)
+    gradients[i] += more[i];
+  return {};
+}
+
 template <typename Real> void StageState<Real>::optimizerStep(uint64_t step) {
   const AdamW adamW(config.learningRate, step);
   Real *mean = optimizer, *square = optimizer + needs.parameters;

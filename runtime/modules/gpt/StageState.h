@@ -29,6 +29,8 @@ public:
   void forward(const sluice_call &call);
   void backwardInput(const sluice_call &call);
   void backwardWeight(const sluice_call &call);
+  /// Adds what another copy of the stage has summed; refuses too few bytes.
+  Status addGradients(const sluice_buffer &other);
   void optimizerStep(uint64_t step);
   /// Whether there is a loss; its mean over the step's microbatches so far.
   bool loss(double &mean) const;

@@ -254,6 +254,13 @@ int backwardWeight(void *instance, const sluice_call *call,
   return 0;
 }
 
+/// Both copies hold the same pattern, and their sum is kept as it.
+int addGradients(void *instance, const sluice_buffer *other, void *,
+                 sluice_error *error) {
+  const Synthetic &stage = self(instance);
+  return check(*other, stateContent(stage, Kind::Gradients), error);
+}
+
 int optimizerStep(void *instance, uint64_t, void *, sluice_error *error) {
   const Synthetic &stage = self(instance);
   return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
@@ -288,6 +295,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    forward,
                                    backwardInput,
                                    backwardWeight,
+                                   addGradients,
                                    optimizerStep,
                                    loss,
                                    tensorCount,

@@ -15,6 +15,9 @@ static int bind(void *, const sluice_state *, sluice_error *error) {
 }
 static int beginStep(void *, uint64_t, sluice_error *) { return 0; }
 static int compute(void *, const sluice_call *, sluice_error *) { return 0; }
+static int add(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
+}
 static int optimize(void *, uint64_t, void *, sluice_error *) { return 0; }
 static int loss(void *, double *value, int *has, sluice_error *) {
   *value = 0.25;
@@ -36,6 +39,7 @@ static const sluice_module kPlugin = {SLUICE_MODULE_VERSION,
                                       compute,
                                       compute,
                                       compute,
+                                      add,
                                       optimize,
                                       loss,
                                       tensorCount,

@@ -1,0 +1,18 @@
+//===- BreadthFirst.cpp - Each chunk runs all microbatches ---------------===//
+//
+// Looped BFS, Lamy-Poirier, arXiv 2211.05953: GPipe over v stages per rank,
+// bubble (p-1)(F+B)/v, all microbatches in flight. Backwards are in order of
+// microbatch (PyTorch runs them from the last to the first).
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/schedules/Schedules.h"
+
+namespace sluice {
+
+std::vector<RankProgram> schedules::BreadthFirst(const ScheduleProblem &problem,
+                                                 llvm::ArrayRef<uint32_t>) {
+  uint32_t all = problem.microbatches * problem.chunks;
+  return eachRank(problem, [&](Id) { return pairedProgram(all, all); });
+}
+
+} // namespace sluice

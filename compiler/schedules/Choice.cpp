@@ -1,0 +1,286 @@
+#include "compiler/schedules/Choice.h"
+
+#include "compiler/schedules/OrdersText.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+namespace sluice {
+
+namespace {
+
+std::string number(uint64_t value) { return std::to_string(value); }
+
+class Chooser {
+public:
+  Chooser(const Spec &spec, Diagnostics &sink)
+      : spec(spec), pipeline(spec.pipeline), diagnostics(sink),
+        errorsBefore(sink.errorCount()) {}
+
+  std::optional<ScheduleChoice> choose() {
+    choice.sizes.ranks = pipeline.ranks;
+    choice.sizes.microbatches = pipeline.microbatches;
+    if (pipeline.scheduleCsv.given)
+      csv();
+    else if (!pipeline.scheduleOrders.empty())
+      ownOrders();
+    else
+      named();
+    if (diagnostics.errorCount() != errorsBefore)
+      return std::nullopt;
+    return std::move(choice);
+  }
+
+private:
+  Diagnostic &fail(SourceLocation where, const std::string &message) {
+    return diagnostics.error(where, message);
+  }
+
+  void named();
+  void unknown();
+  void sizes();
+  void group();
+  void place();
+  void backward();
+  void rules();
+
+  void csv();
+  void ownOrders();
+  void take(llvm::ArrayRef<OrderLine> lines, char separator);
+  void noEffect(bool given, SourceLocation where, const char *key) {
+    if (given)
+      diagnostics.warning(where, "pipeline." + std::string(key) +
+                                     " has no effect with schedule " +
+                                     pipeline.schedule.value);
+  }
+
+  const Spec &spec;
+  const PipelineSpec &pipeline;
+  Diagnostics &diagnostics;
+  unsigned errorsBefore;
+  ScheduleChoice choice;
+};
+
+void Chooser::named() {
+  choice.info = findSchedule(pipeline.schedule.value);
+  if (!choice.info)
+    return unknown();
+  sizes();
+  group();
+  if (diagnostics.errorCount() == errorsBefore)
+    place();
+  backward();
+  rules();
+}
+
+void Chooser::unknown() {
+  const Located<std::string> &name = pipeline.schedule;
+  auto names = llvm::map_range(
+      allSchedules(), [](const ScheduleInfo &info) { return info.text; });
+  Diagnostic &diagnostic =
+      fail(name.where, "there is no schedule '" + name.value + "'");
+  std::string lower = llvm::StringRef(name.value).lower();
+  for (std::string_view known : names)
+    if (llvm::StringRef(known).edit_distance(lower) <= 1)
+      diagnostic.note("did you mean '" + std::string(known) + "'?");
+  diagnostic.note("known schedules: " + llvm::join(names, ", "));
+}
+
+void Chooser::sizes() {
+  const Located<uint32_t> &chunks = pipeline.virtualStages;
+  uint32_t needed = choice.info->chunks;
+  choice.sizes.chunks = chunks.given || needed == 0 ? chunks.value : needed;
+  choice.stages = choice.sizes.ranks * choice.sizes.chunks;
+  if (needed != 0 && choice.sizes.chunks != needed)
+    fail(chunks.where, "schedule " + std::string(choice.info->text) + " has " +
+                           number(needed) + " virtual stage" +
+                           (needed == 1 ? "" : "s") + " per rank, not " +
+                           number(chunks))
+        .note("set pipeline.virtual_stages to " + number(needed));
+}
+
+/// Microbatches that a chunk runs before the next: p, unless the spec says so.
+void Chooser::group() {
+  uint32_t p = choice.sizes.ranks, m = choice.sizes.microbatches;
+  bool grouped = choice.info->check == schedules::interleavedRules;
+  choice.sizes.groupSize = grouped ? p : m;
+  if (!grouped)
+    return noEffect(pipeline.groupSize.given, pipeline.groupSize.where,
+                    "group_size");
+  if (!pipeline.groupSize.given)
+    return;
+  uint32_t rounds = std::max(1u, m / p);
+  if (!pipeline.groupSize.value)
+    choice.sizes.groupSize = (m + rounds - 1) / rounds;
+  else
+    choice.sizes.groupSize = *pipeline.groupSize.value;
+}
+
+void Chooser::place() {
+  const auto *list = std::get_if<std::vector<uint32_t>>(&*pipeline.placement);
+  uint32_t p = choice.sizes.ranks;
+  SourceLocation where = pipeline.placement.where;
+  PlacementKind kind = choice.info->placement;
+  choice.placement =
+      Placement(kind, p, choice.stages, choice.sizes.microbatches);
+  if (!pipeline.placement.given)
+    return;
+  if (!list) {
+    PlacementKind given = std::get<PlacementKind>(*pipeline.placement);
+    if (given != kind)
+      fail(where, "schedule " + std::string(choice.info->text) +
+                      " needs placement " + std::string(placementName(kind)) +
+                      ", not " + std::string(placementName(given)))
+          .note("leave pipeline.placement out: it follows the schedule");
+    return;
+  }
+  if (list->size() != choice.stages) {
+    fail(where, "placement has " + number(list->size()) + " ranks, there are " +
+                    number(choice.stages) + " stages");
+    return;
+  }
+  std::vector<uint32_t> held(p, 0);
+  for (uint32_t rank : *list)
+    if (rank < p)
+      ++held[rank];
+    else
+      fail(where,
+           "placement names rank " + number(rank) + ", there are " + number(p));
+  for (uint32_t rank = 0; rank < p; ++rank)
+    if (held[rank] != choice.sizes.chunks &&
+        diagnostics.errorCount() == errorsBefore)
+      fail(where, "placement gives rank " + number(rank) + " " +
+                      number(held[rank]) + " stages, schedule " +
+                      std::string(choice.info->text) + " runs " +
+                      number(choice.sizes.chunks) + " on each");
+  if (choice.placement.copies() > 1 || choice.info->lanes != Lanes::Groups)
+    fail(where, "schedule " + std::string(choice.info->text) +
+                    " needs placement " + std::string(placementName(kind)) +
+                    ", not a list")
+        .note("leave pipeline.placement out: it follows the schedule");
+  choice.placement = Placement(*list, p);
+}
+
+void Chooser::backward() {
+  const Located<BackwardMode> &mode = pipeline.backward;
+  std::string name(choice.info->text);
+  switch (choice.info->backward) {
+  case BackwardRule::Either:
+    choice.splitBackward = mode.value == BackwardMode::Split;
+    return;
+  case BackwardRule::Split:
+  case BackwardRule::Mixed:
+    if (mode.value == BackwardMode::Fused)
+      fail(mode.where, "schedule " + name +
+                           " splits backwards: it lives on moving the weight "
+                           "gradients apart")
+          .note("leave pipeline.backward out: it follows the schedule");
+    if (choice.info->backward == BackwardRule::Mixed &&
+        mode.value == BackwardMode::Split)
+      noEffect(true, mode.where, "backward");
+    return;
+  case BackwardRule::None:
+    return noEffect(mode.given, mode.where, "backward");
+  }
+}
+
+void Chooser::rules() {
+  auto where = [&](RuleKey key) {
+    auto first = [&](const auto &of) {
+      return of.given ? of.where : pipeline.schedule.where;
+    };
+    switch (key) {
+    case RuleKey::Ranks:
+      return first(pipeline.ranks);
+    case RuleKey::VirtualStages:
+      return first(pipeline.virtualStages);
+    case RuleKey::Microbatches:
+      return first(pipeline.microbatches);
+    case RuleKey::GroupSize:
+      return first(pipeline.groupSize);
+    }
+    return pipeline.where;
+  };
+  choice.info->check(choice.sizes, [&](bool isError, RuleKey key,
+                                       std::string message, std::string note) {
+    Diagnostic &told =
+        isError ? diagnostics.error(where(key), std::move(message))
+                : diagnostics.warning(where(key), std::move(message));
+    if (!note.empty())
+      told.note(std::move(note));
+  });
+}
+
+//===----------------------------------------------------------------------===//
+// Orders of the user's own
+//===----------------------------------------------------------------------===//
+
+void Chooser::csv() {
+  llvm::SmallString<128> path(pipeline.scheduleCsv.value);
+  if (llvm::sys::path::is_relative(path)) {
+    path = llvm::sys::path::parent_path(spec.file);
+    llvm::sys::path::append(path, pipeline.scheduleCsv.value);
+  }
+  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
+                                            /*RequiresNullTerminator=*/false);
+  if (!buffer) {
+    fail(pipeline.scheduleCsv.where, "cannot open '" + escaped(path.str()) +
+                                         "': " + buffer.getError().message());
+    return;
+  }
+  llvm::StringRef text = (*buffer)->getBuffer();
+  uint32_t file = diagnostics.addSource(path.str().str(), text.str());
+  std::vector<OrderLine> lines;
+  for (uint32_t row = 1; !text.empty(); ++row) {
+    auto [line, rest] = text.split('\n');
+    lines.push_back({line.rtrim('\r'), {file, row, 1}, true});
+    text = rest;
+  }
+  take(lines, ',');
+}
+
+void Chooser::ownOrders() {
+  std::vector<OrderLine> lines;
+  for (const Located<std::string> &line : pipeline.scheduleOrders)
+    lines.push_back({line.value, line.where, false});
+  take(lines, ' ');
+}
+
+void Chooser::take(llvm::ArrayRef<OrderLine> lines, char separator) {
+  SourceLocation where = pipeline.schedule.where;
+  uint32_t p = choice.sizes.ranks;
+  if (lines.size() != p)
+    fail(where, "the orders are of " + number(lines.size()) +
+                    " ranks, there are " + number(p) + " (pipeline.ranks)");
+  const Located<uint32_t> &chunks = pipeline.virtualStages;
+  OrderLimits limits{chunks.given ? p * chunks.value : 0,
+                     choice.sizes.microbatches};
+  Orders orders =
+      parseOrders(lines, separator, limits, choice.stages, diagnostics);
+  if (diagnostics.errorCount() != errorsBefore)
+    return;
+  choice.sizes.chunks = (choice.stages + p - 1) / p;
+  orders.name = pipeline.schedule.value;
+  std::vector<Id> rankOfStage(choice.stages, 0);
+  for (Id rank = 0; rank < p; ++rank)
+    for (const OrderEntry &entry : orders.rank(rank))
+      rankOfStage[entry.stage] = rank;
+  choice.placement = Placement(std::move(rankOfStage), p);
+  choice.orders = std::move(orders);
+  noEffect(pipeline.placement.given, pipeline.placement.where, "placement");
+  noEffect(pipeline.groupSize.given, pipeline.groupSize.where, "group_size");
+  noEffect(pipeline.backward.given, pipeline.backward.where, "backward");
+  noEffect(pipeline.warmup.given, pipeline.warmup.where, "warmup");
+}
+
+} // namespace
+
+std::optional<ScheduleChoice> chooseSchedule(const Spec &spec,
+                                             Diagnostics &diagnostics) {
+  return Chooser(spec, diagnostics).choose();
+}
+
+} // namespace sluice
