@@ -14,12 +14,10 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
 #include "compiler/passes/PassManager.h"
+#include "compiler/spec/RunSection.h"
 #include "ir/PlanStructure.h"
 
-#include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Path.h"
-
-#include <cstdio>
 
 namespace sluice {
 
@@ -345,29 +343,6 @@ void Lowering::addSteps() {
 /// first byte of the arena: an allowance, not a measurement.
 static constexpr Bytes kDeviceAllowance = Bytes(1) << 30;
 
-/// The spec's `run` section as the plan carries it; the data file as seen from
-/// where the spec was compiled.
-static std::vector<std::pair<std::string, std::string>>
-runSection(const Spec &spec) {
-  const RunSpec &run = spec.run;
-  llvm::SmallString<64> data(run.data.value);
-  if (!data.empty() && llvm::sys::path::is_relative(data)) {
-    data = llvm::sys::path::parent_path(spec.file);
-    llvm::sys::path::append(data, run.data.value);
-  }
-  std::vector<std::pair<std::string, std::string>> section;
-  if (!data.empty())
-    section.emplace_back("data", data.str());
-  char number[32];
-  std::snprintf(number, sizeof number, "%.17g", run.learningRate.value);
-  section.emplace_back("learning_rate", number);
-  if (run.module.given)
-    section.emplace_back("module", run.module.value);
-  section.emplace_back("seed", std::to_string(run.seed.value));
-  section.emplace_back("steps", std::to_string(run.steps.value));
-  return section;
-}
-
 static void setMemoryLimit(const Spec &spec, Plan &plan,
                            Diagnostics &diagnostics) {
   const std::optional<DeviceSpec> &device = spec.cluster.device;
@@ -393,8 +368,8 @@ bool passes::LowerToPlan(Compilation &c) {
     return true;
   const Spec &spec = *c.spec;
   c.plan->model = c.model ? c.model->name : spec.model.name.value;
-  c.plan->source = spec.file;
-  c.plan->run = runSection(spec);
+  c.plan->source = llvm::sys::path::filename(spec.file).str();
+  c.plan->run = runEntries(spec.run);
   setMemoryLimit(spec, *c.plan, c.diagnostics);
   return true;
 }

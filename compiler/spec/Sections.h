@@ -16,6 +16,9 @@ inline constexpr uint64_t kMaxStageMicrobatches = 1 << 28;
 /// The keys of the `run` section, which may also be set in a plan.
 bool isRunKey(std::string_view key);
 
+/// Reads the `run` section on its own.
+void readRun(const Field &field, RunSpec &run);
+
 /// Reads the whole tree of a spec, reporting every fault.
 void readSpec(const Field &top, Spec &spec);
 
