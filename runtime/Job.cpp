@@ -173,7 +173,8 @@ Outcome RankThread::takeLoss(uint64_t step, Failure &failure) {
   if (!state.executor->loss(loss, failure))
     return Outcome::Failed;
   if (loss.has) {
-    state.hasLoss = true;
+    if (!state.hasLoss) // read by who tells of an earlier step meanwhile
+      state.hasLoss = true;
     state.losses[step % state.losses.size()] = loss.value;
   }
   return Outcome::Done;
