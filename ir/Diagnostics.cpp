@@ -1,7 +1,9 @@
 #include "ir/Diagnostics.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
+#include <utility>
 
 namespace sluice {
 
@@ -57,8 +59,32 @@ std::string Diagnostics::render() const {
   return out;
 }
 
+/// Whether a character changes how others are shown, or is not seen: marks of
+/// direction, joiners and separators, spaces without width, tags.
+static bool isInvisible(uint32_t character) {
+  static constexpr std::pair<uint32_t, uint32_t> kRanges[] = {
+      {0x00ad, 0x00ad},  {0x034f, 0x034f}, {0x061c, 0x061c},
+      {0x115f, 0x1160},  {0x17b4, 0x17b5}, {0x180b, 0x180f},
+      {0x200b, 0x200f},  {0x2028, 0x202e}, {0x2060, 0x206f},
+      {0x3164, 0x3164},  {0xfe00, 0xfe0f}, {0xfeff, 0xfeff},
+      {0xffa0, 0xffa0},  {0xfff0, 0xfffb}, {0x1d173, 0x1d17a},
+      {0xe0000, 0xe0fff}};
+  return std::any_of(std::begin(kRanges), std::end(kRanges), [&](auto range) {
+    return range.first <= character && character <= range.second;
+  });
+}
+
+/// The character of a valid UTF-8 sequence.
+static uint32_t decode(std::string_view sequence) {
+  uint32_t first = static_cast<unsigned char>(sequence[0]);
+  uint32_t character = first & (0x7fu >> sequence.size());
+  for (char c : sequence.substr(1))
+    character = character << 6 | (static_cast<unsigned char>(c) & 0x3fu);
+  return character;
+}
+
 /// Length of the valid UTF-8 sequence at the front of `text`, 0 if there is
-/// none. Control characters count as invalid.
+/// none. Characters that control or cannot be seen count as invalid.
 static size_t printableLength(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   if (byte(0) < 0x80)
@@ -74,7 +100,9 @@ static size_t printableLength(std::string_view text) {
                   (byte(0) == 0xf0 && byte(1) < 0x90);
   bool outside = (byte(0) == 0xed && byte(1) > 0x9f) ||
                  (byte(0) == 0xf4 && byte(1) > 0x8f);
-  return c1Control || overlong || outside ? 0 : length;
+  if (c1Control || overlong || outside)
+    return 0;
+  return isInvisible(decode(text.substr(0, length))) ? 0 : length;
 }
 
 std::string escaped(std::string_view text) {

@@ -164,7 +164,9 @@ namespace {
 /// An open plan file whose table has been checked.
 class PlanFileReader {
 public:
-  explicit PlanFileReader(const std::string &name) : path(name) {}
+  explicit PlanFileReader(const std::string &name,
+                          const std::string &nameShown = "")
+      : path(name), shown(nameShown.empty() ? name : nameShown) {}
   PlanFileReader(const PlanFileReader &) = delete;
   PlanFileReader &operator=(const PlanFileReader &) = delete;
   ~PlanFileReader() {
@@ -177,7 +179,7 @@ public:
   Status readRank(Plan &plan, Id rank);
 
   Status refuse(const std::string &reason) const {
-    return Status::input(escaped(path) + ": " + reason);
+    return Status::input(escaped(shown) + ": " + reason);
   }
 
 private:
@@ -188,6 +190,7 @@ private:
   Status readSection(size_t index, std::span<const uint8_t> &bytes);
 
   const std::string &path;
+  const std::string shown; ///< what messages call it
   int file = -1;
   uint64_t fileSize = 0;
   std::vector<Section> sections;
@@ -200,7 +203,7 @@ private:
 Status PlanFileReader::open() {
   file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (file < 0)
-    return Status::input("cannot open " + escaped(path) + ": " +
+    return Status::input("cannot open " + escaped(shown) + ": " +
                          std::strerror(errno));
   struct stat about = {};
   if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode))
@@ -218,7 +221,7 @@ Status PlanFileReader::readBytes(uint64_t offset, void *to, size_t size) const {
     if (got < 0 && errno == EINTR)
       continue;
     if (got < 0)
-      return Status::environment("cannot read " + escaped(path) + ": " +
+      return Status::environment("cannot read " + escaped(shown) + ": " +
                                  std::strerror(errno));
     if (got == 0)
       return refuse("plan file is truncated at " + std::to_string(offset) +
@@ -347,8 +350,9 @@ Status PlanFileReader::readRank(Plan &plan, Id rank) {
                      : refuse("plan file is malformed: " + status.message());
 }
 
-Status readPlanFile(const std::string &path, Plan &plan) {
-  PlanFileReader reader(path);
+Status readPlanFile(const std::string &path, Plan &plan,
+                    const std::string &shown) {
+  PlanFileReader reader(path, shown);
   Plan result;
   Status status = reader.open();
   if (status.ok())

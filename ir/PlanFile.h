@@ -35,8 +35,10 @@ Status writePlanFile(const Plan &plan, const std::string &path);
 /// Reads everything; `plan` is as it was if that fails. `path` may not be "-".
 /// A file that is altered, truncated, too long, of another version or whose
 /// numbers are out of range is refused with the reason. Linear; memory beside
-/// the plan is that of the largest section.
-Status readPlanFile(const std::string &path, Plan &plan);
+/// the plan is that of the largest section. Messages call the file `shown`,
+/// unless that is empty.
+Status readPlanFile(const std::string &path, Plan &plan,
+                    const std::string &shown = "");
 
 /// Reads the header and the section of one rank; the other entries of
 /// `plan.ranks` stay empty.

@@ -33,6 +33,9 @@ static std::string withDecimals(double value, const char *suffix) {
 
 std::string formatTime(Ticks ticks, TimeUnit unit) {
   double value = static_cast<double>(ticks);
+  constexpr Ticks kSmall = 10'000; // below, four decimals lose digits
+  if (unit == TimeUnit::Unit && ticks > -kSmall && ticks < kSmall)
+    return formatDecimal(ticks, unit);
   if (unit == TimeUnit::Unit)
     return withDecimals(value / 1e6, "");
   if (ticks >= 1'000'000'000'000)

@@ -121,6 +121,9 @@ public:
 class World {
 public:
   virtual ~World() = default;
+  /// Before any of them is allocated: refuses arenas, one per rank, that do not
+  /// fit together into what memory there is. Touches nothing.
+  virtual Status admit(std::span<const Bytes> arenas) const = 0;
   virtual Status open(Id rank, std::unique_ptr<Backend> &backend) = 0;
   /// Ends every wait of every rank, now and later. From any thread, repeatable.
   virtual void abort() = 0;

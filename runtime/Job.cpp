@@ -3,6 +3,7 @@
 
 #include "runtime/Clock.h"
 #include "runtime/JobState.h"
+#include "runtime/ModuleCall.h"
 #include "runtime/Standing.h"
 #include "runtime/Watchdog.h"
 
@@ -59,7 +60,8 @@ private:
   bool runStep(uint64_t step);
   Outcome tryStep(uint64_t step, Failure &failure);
   void arm(uint64_t step);
-  Outcome report(uint64_t step, int64_t started, Failure &failure);
+  Outcome takeLoss(uint64_t step, Failure &failure);
+  Outcome tell(uint64_t step, Failure &failure);
   bool isGivenUp();
   void fail(uint64_t step, Failure &&failure);
 
@@ -83,6 +85,9 @@ Status RankThread::tryLoad() {
     return {};
   } catch (const std::bad_alloc &) {
     return outOfMemoryLoading(rank);
+  } catch (const EnvironmentFault &e) {
+    return Status::environment(std::string("module ") +
+                               job.options.module->name + ": " + e.what());
   }
 }
 
@@ -133,18 +138,20 @@ bool RankThread::runStep(uint64_t step) {
 }
 
 Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
-  const size_t slots = state.stepEnds.size();
-  const int64_t started =
-      step == 0 ? job.startTime : state.stepEnds[(step - 1) % slots];
   try {
     arm(step);
-    const Outcome outcome = state.executor->step(step, failure);
+    Outcome outcome = state.executor->step(step, failure);
     if (outcome != Outcome::Done)
       return outcome;
-    state.stepEnds[step % slots] = nowNanoseconds();
-    return state.reports ? report(step, started, failure) : Outcome::Done;
+    state.stepEnds[step % state.stepEnds.size()] = nowNanoseconds();
+    if (state.reports)
+      outcome = takeLoss(step, failure);
+    return outcome == Outcome::Done ? tell(step, failure) : outcome;
   } catch (const std::bad_alloc &) {
     failure.message = "out of memory"; // so short that a string needs none
+    return Outcome::Failed;
+  } catch (const EnvironmentFault &e) {
+    failure.message = e.what();
     return Outcome::Failed;
   }
 }
@@ -154,22 +161,40 @@ bool RankThread::isGivenUp() {
   return job.givenUp;
 }
 
-Outcome RankThread::report(uint64_t step, int64_t started, Failure &failure) {
+Outcome RankThread::takeLoss(uint64_t step, Failure &failure) {
   progress.enter(Phase::Reporting);
   failure.op = kNone;
   Loss loss;
   if (!state.executor->loss(loss, failure))
     return Outcome::Failed;
   if (loss.has) {
-    state.hasLoss = true;
+    if (!state.hasLoss) // read by who tells of an earlier step meanwhile
+      state.hasLoss = true;
     state.losses[step % state.losses.size()] = loss.value;
   }
+  return Outcome::Done;
+}
+
+/// Tells of the step if this is the last rank to end it. No other rank can end
+/// the next step for all meanwhile, so steps are told in their order.
+Outcome RankThread::tell(uint64_t step, Failure &failure) {
+  std::atomic<uint32_t> &ended = job.endedRanks[step % job.endedRanks.size()];
+  if (ended.fetch_add(1, std::memory_order_acq_rel) + 1 != job.ranks.size())
+    return Outcome::Done;
+  ended.store(0, std::memory_order_relaxed);
+  progress.enter(Phase::Reporting);
+  failure.op = kNone;
   if (isGivenUp())
     return Outcome::Aborted;
-  const int64_t end = state.stepEnds[step % state.stepEnds.size()];
-  if (job.options.onStep)
-    job.options.onStep({step, job.options.steps, loss.value, loss.has,
-                        1e-9 * static_cast<double>(end - started)});
+  if (!job.options.onStep)
+    return Outcome::Done;
+  StepInfo info{step, job.options.steps, 0, false, stepSeconds(job, step)};
+  for (const RankState &rank : job.ranks)
+    if (rank.reports && rank.hasLoss) {
+      info.loss = rank.losses[step % rank.losses.size()];
+      info.hasLoss = true;
+    }
+  job.options.onStep(info);
   return Outcome::Done;
 }
 
@@ -245,11 +270,17 @@ Status JobRunner::prepare() {
     job->progress[rank].setStreams(
         static_cast<uint32_t>(plan.ranks[rank].streams.size()));
   job->ranks.resize(ranks);
+  job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(options) + 1);
   job->ranks[reportingRank(plan)].reports = true;
   job->costBegin =
       options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
   job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
-  return backend->make(ranks, plan.channels, job->world);
+  if (Status s = backend->make(ranks, plan.channels, job->world); !s.ok())
+    return s;
+  std::vector<Bytes> arenas;
+  for (const RankPlan &rank : plan.ranks)
+    arenas.push_back(rank.arenaBytes);
+  return job->world->admit(arenas);
 }
 
 Status JobRunner::startThreads() {
@@ -430,6 +461,9 @@ static Status runGuarded(const Plan &plan, const JobOptions &options,
   } catch (const std::system_error &e) {
     return Status::environment(std::string("cannot start the watchdog: ") +
                                e.what());
+  } catch (const EnvironmentFault &e) { // of weights that are handed on
+    return Status::environment(std::string("module ") + options.module->name +
+                               ": " + e.what());
   }
 }
 

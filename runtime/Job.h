@@ -17,13 +17,13 @@
 
 namespace sluice::runtime {
 
-/// A step has ended on the rank that holds the last stage.
+/// A step has ended on all ranks.
 struct StepInfo {
   uint64_t step = 0; ///< from 0
   uint64_t steps = 0;
   double loss = 0;
   bool hasLoss = false;
-  double seconds = 0; ///< since the end of the step before on that rank
+  double seconds = 0; ///< as in JobResult::stepSeconds
 };
 
 /// Steps that JobResult keeps at most; of more, the last ones.
@@ -42,9 +42,9 @@ struct JobOptions {
   /// the last, where there are fewer). 0: none is.
   uint64_t costSteps = 3;
   std::string backend = "host";
-  /// Called at each step's end, from the thread of the rank that holds the last
-  /// stage; while it runs, that rank waits. No call starts after runJob has
-  /// returned.
+  /// Called at each step's end, in their order, from the thread of the last
+  /// rank to end it; while it runs, that rank waits. No call starts after
+  /// runJob has returned.
   std::function<void(const StepInfo &)> onStep;
   /// Called once when the job ends early, from runJob's thread, with the table
   /// of who stood where and waited for what at that moment.

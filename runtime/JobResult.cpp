@@ -9,8 +9,7 @@
 
 namespace sluice::runtime {
 
-/// Steps whose times and losses are kept.
-static uint64_t keptSteps(const JobOptions &options) {
+uint64_t keptSteps(const JobOptions &options) {
   return std::min(options.steps, kMaxKeptSteps);
 }
 
@@ -33,16 +32,16 @@ static int64_t stepEnd(const JobState &job, uint64_t step) {
   return end;
 }
 
+double stepSeconds(const JobState &job, uint64_t step) {
+  const int64_t before = step == 0 ? job.startTime : stepEnd(job, step - 1);
+  return 1e-9 * static_cast<double>(stepEnd(job, step) - before);
+}
+
 static void collectSteps(const JobState &job, JobResult &result) {
   const uint64_t kept = keptSteps(job.options);
   result.firstStep = job.options.steps - kept;
-  int64_t before = result.firstStep == 0 ? job.startTime
-                                         : stepEnd(job, result.firstStep - 1);
-  for (uint64_t s = result.firstStep; s < job.options.steps; ++s) {
-    const int64_t end = stepEnd(job, s);
-    result.stepSeconds.push_back(1e-9 * static_cast<double>(end - before));
-    before = end;
-  }
+  for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
+    result.stepSeconds.push_back(stepSeconds(job, s));
   for (const RankState &rank : job.ranks)
     if (rank.hasLoss)
       for (uint64_t s = result.firstStep; s < job.options.steps; ++s)

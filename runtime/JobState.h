@@ -9,6 +9,7 @@
 #include "runtime/Executor.h"
 #include "runtime/Job.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -49,6 +50,8 @@ struct JobState {
   std::unique_ptr<World> world;
   std::vector<RankProgress> progress;
   std::vector<RankState> ranks;
+  /// How many ranks have ended a step, modulo the size; who ends it last tells.
+  std::vector<std::atomic<uint32_t>> endedRanks;
   uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
@@ -63,6 +66,12 @@ struct JobState {
       false; ///< runJob no longer waits for those that have not ended
   JobFailure failed;
 };
+
+/// Steps whose times and losses are kept.
+uint64_t keptSteps(const JobOptions &options);
+
+/// What `step` took, once all ranks have ended it.
+double stepSeconds(const JobState &job, uint64_t step);
 
 /// Gives `rank` the memory that its steps will write results to.
 void allocateResults(JobState &job, Id rank);

@@ -128,7 +128,7 @@ static Standing standingInList(const Plan &plan, Id rank,
 Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
   switch (snapshot.phase) {
   case Phase::Loading:
-    return {kNone, true, "the module to load"};
+    return {kNone, true, "the module and the libraries it uses to load"};
   case Phase::Unloaded:
     return {kNone, false, "nothing, it could not load"};
   case Phase::Ready:

@@ -24,6 +24,10 @@ extern "C" {
 /* Raised whenever a struct or the meaning of a function below changes. */
 #define SLUICE_MODULE_VERSION 2
 
+/* What create may return where neither the module nor what it was given is at
+ * fault but the machine: a library that is not there, memory that is short. */
+#define SLUICE_ENVIRONMENT 3
+
 typedef struct sluice_error {
   char message[256]; /* zero-terminated */
 } sluice_error;

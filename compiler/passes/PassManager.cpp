@@ -84,9 +84,13 @@ bool parsePipeline(llvm::StringRef text, Artifacts available,
       return false;
     }
     if (Artifacts missing = pass->needs & ~available) {
+      unsigned first = llvm::countr_zero(missing);
       error = "pass '" + pass->text.str() + "' needs " +
-              kArtifactNames[llvm::countr_zero(missing)].str() +
+              kArtifactNames[first].str() +
               ", which neither the input nor an earlier pass gives";
+      for (const PassInfo &other : kPasses)
+        if (other.makes >> first & 1)
+          error += "; '" + other.text.str() + "' makes it";
       return false;
     }
     available = after(*pass, available);

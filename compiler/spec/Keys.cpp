@@ -72,7 +72,8 @@ Field Field::child(const YamlEntry &entry) const {
 
 Field Field::item(size_t index) const {
   const YamlNode &value = node.items[index];
-  return {reader, value, value.kind == YamlKind::Null ? where : value.where,
+  bool byList = value.kind == YamlKind::Null && value.where.file == where.file;
+  return {reader, value, byList ? where : value.where,
           path + "[" + std::to_string(index) + "]"};
 }
 
@@ -175,6 +176,13 @@ std::optional<std::string_view> Field::scalar(const std::string &must) const {
 
 static bool isDigit(char c) { return c >= '0' && c <= '9'; }
 
+/// Whether a number, with a unit or not, is 0 as it is written.
+static bool isZero(std::string_view text) {
+  llvm::StringRef number(text.data(), text.size());
+  return number.take_while([](char c) { return c == '.' || isDigit(c); })
+             .find_first_of("123456789") == llvm::StringRef::npos;
+}
+
 /// A scalar that is to be read as a number: no leading zero, which is octal to
 /// some readers of YAML and decimal to others.
 std::optional<std::string_view> Field::numeral(const std::string &must) const {
@@ -274,7 +282,7 @@ std::optional<Ticks> Field::time() const {
     mismatch(must);
     return std::nullopt;
   }
-  if (time->ticks == 0 && time->unit) {
+  if (time->ticks == 0 && time->unit && !isZero(*text)) {
     mismatch("0 or at least one tick of 1e-6 abstract units or 1e-12 s");
     return std::nullopt;
   }
@@ -326,8 +334,14 @@ std::optional<double> Field::flops() const {
   if (!text)
     return std::nullopt;
   std::optional<double> value = parseFlops(*text);
-  if (value && *value > 0 && std::isfinite(*value))
+  if (value && *value > 0 && std::isfinite(*value)) {
+    if (*value < 1e6)
+      reader.warning(where, name() + " is " + shown() +
+                                ", fewer operations per second than any device "
+                                "does; the suffixes are k, M, G, T and P, as "
+                                "in 989T");
     return value;
+  }
   mismatch(must);
   return std::nullopt;
 }

@@ -1,5 +1,6 @@
 #include "compiler/spec/Parser.h"
 
+#include "compiler/spec/RunSection.h"
 #include "compiler/spec/Sections.h"
 #include "compiler/spec/Yaml.h"
 
@@ -26,19 +27,24 @@ struct Setting {
 
 } // namespace
 
-static YamlNode *stepIntoMap(YamlNode &node, llvm::StringRef key,
+/// The value of `key`, made if it is not there. The `last` key of a setting
+/// is given by it, wherever it stood before.
+static YamlNode *stepIntoMap(YamlNode &node, llvm::StringRef key, bool last,
                              const Setting &setting) {
   auto named = [&](const YamlEntry &entry) { return entry.key == key; };
   auto found = std::find_if(node.entries.begin(), node.entries.end(), named);
   if (found == node.entries.end())
     found = node.entries.insert(found, {key.str(), setting.where, {}});
+  if (last)
+    found->where = setting.where;
   return &found->value;
 }
 
 /// The value below `node` that `key` names, made if it is not there; null after
 /// a report.
 static YamlNode *stepInto(YamlNode &node, llvm::StringRef key,
-                          llvm::StringRef path, const Setting &setting) {
+                          llvm::StringRef path, bool last,
+                          const Setting &setting) {
   std::string name = path.empty() ? "the spec" : path.str();
   switch (node.kind) {
   case YamlKind::Null:
@@ -46,7 +52,7 @@ static YamlNode *stepInto(YamlNode &node, llvm::StringRef key,
     node.where = setting.where;
     [[fallthrough]];
   case YamlKind::Map:
-    return stepIntoMap(node, key, setting);
+    return stepIntoMap(node, key, last, setting);
   case YamlKind::List: {
     size_t index = 0;
     if (!key.getAsInteger(10, index) && index < node.items.size())
@@ -75,8 +81,8 @@ static void applyOverride(YamlNode &root, YamlNode value,
   YamlNode *node = &root;
   for (llvm::StringRef key : keys) {
     size_t before = key.data() - path.data();
-    node =
-        stepInto(*node, key, path.take_front(before ? before - 1 : 0), setting);
+    node = stepInto(*node, key, path.take_front(before ? before - 1 : 0),
+                    key.end() == path.end(), setting);
     if (!node)
       return;
   }
@@ -94,6 +100,8 @@ static void applyOverrides(std::optional<YamlNode> &root,
                           static_cast<uint32_t>(override.key.size() + 2)};
     std::optional<YamlNode> value =
         parseYaml(override.value, origin, diagnostics);
+    if (value && value->kind == YamlKind::Null)
+      value->where = origin; // nothing of the text has a place of its own
     if (root && value)
       applyOverride(*root, std::move(*value),
                     {override, {file, 1, 1}, diagnostics});
@@ -130,6 +138,20 @@ std::optional<Spec> parseSpec(std::string_view text, const std::string &file,
   if (diagnostics.errorCount() != errorsBefore)
     return std::nullopt;
   return spec;
+}
+
+std::optional<RunSpec> parseRunOverrides(const std::vector<Override> &overrides,
+                                         Diagnostics &diagnostics) {
+  unsigned errorsBefore = diagnostics.errorCount();
+  std::optional<YamlNode> root(YamlNode{});
+  applyOverrides(root, overrides, diagnostics);
+  Reader reader(diagnostics);
+  RunSpec run;
+  for (const YamlEntry &entry : root->entries)
+    readRun({reader, entry.value, entry.where, entry.key}, run);
+  if (diagnostics.errorCount() != errorsBefore)
+    return std::nullopt;
+  return run;
 }
 
 } // namespace sluice

@@ -67,9 +67,7 @@ constexpr Key<RunSpec> kRunKeys[] = {
     {.name = "seed", .read = count<&RunSpec::seed, 0, kMaxBytes>},
 };
 
-void run(const Field &field, Spec &spec) {
-  readSection(field, kRunKeys, spec.run);
-}
+void run(const Field &field, Spec &spec) { readRun(field, spec.run); }
 
 constexpr Key<Spec> kTopKeys[] = {
     {.name = "sluice", .required = true, .only = "1"},
@@ -104,6 +102,10 @@ bool isRunKey(std::string_view key) {
   return std::any_of(
       std::begin(kRunKeys), std::end(kRunKeys),
       [&](const Key<RunSpec> &known) { return known.name == key; });
+}
+
+void readRun(const Field &field, RunSpec &run) {
+  readSection(field, kRunKeys, run);
 }
 
 void readSpec(const Field &top, Spec &spec) {

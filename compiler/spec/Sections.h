@@ -23,6 +23,8 @@ bool isRunKey(std::string_view key);
 /// Read the sections that have a file of their own.
 void readModel(const Field &field, Spec &spec);
 void readPipeline(const Field &field, Spec &spec);
+/// Reads the `run` section on its own.
+void readRun(const Field &field, RunSpec &run);
 
 /// Reads the whole tree of a spec, reporting every fault.
 void readSpec(const Field &top, Spec &spec);

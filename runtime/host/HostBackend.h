@@ -21,10 +21,15 @@
 
 namespace sluice::runtime {
 
+/// Memory that this process can still get: what the machine has left, within
+/// the limits on its address space and its control group.
+Bytes availableMemory();
+
 /// What the ranks share.
 class HostWorld final : public World {
 public:
   HostWorld(uint32_t ranks, std::span<const Channel> channels);
+  Status admit(std::span<const Bytes> arenas) const override;
   Status open(Id rank, std::unique_ptr<Backend> &backend) override;
   void abort() override;
 

@@ -17,6 +17,79 @@ class Contract(ToolTest):
             self.assertIn("examples:", text)
             self.assertIn(f"sluice {command} ", text)
 
+    def test_usage_errors_are_sentences(self):
+        spec = self.write("job.yaml", chain())
+        for arguments, sentence in (
+                (("compile", spec, "--bogus"), "error: unknown command line argument '--bogus'\n"),
+                (("compile",), "error: FILE is missing: sluice compile [options] FILE ('-': standard input)\n"),
+                (("opt", "--passes=lower"), "error: FILE is missing: sluice opt [options] FILE ('-': standard input)\n"),
+                (("opt", spec), "error: --passes is missing\n"),
+                (("report", spec, spec), "error: more than one FILE: sluice report takes one\n"),
+                (("compile", spec, "-o"), "error: -o has no value\n"),
+                (("run", spec, "--steps"), "error: --steps has no value\n"),
+                (("report", spec, "--json=maybe"), "error: --json takes no value\n"),
+                (("check", spec, "--p2p=buffered:4294967296"),
+                 "error: --p2p=buffered:4294967296 needs a count from 0 to 4294967295 after 'buffered:'\n"),
+                (("run", spec, "--steps=abc"), "error: --steps=abc is not a count\n"),
+                (("run", spec, "--module="), "error: --module has no value\n"),
+                (("compile", spec, "-o", ""), "error: -o has no value\n"),
+                (("compile", spec, "--emit=ops", "--print-ir-after=lowre"),
+                 "error: --print-ir-after=lowre: unknown pass 'lowre', the nearest is 'lower'\n"),
+                (("compile", spec, "-o", spec), f"error: -o {spec} names the spec itself, which would be lost\n")):
+            self.assertTrue(self.refused(2, *arguments).startswith(sentence), self.refused(2, *arguments))
+        self.assertEqual(spec.read_text(), chain())
+
+    def test_help_of_a_command(self):
+        self.assertEqual(self.ok("help", "compile"), self.ok("compile", "--help"))
+        self.assertIn("default 60s", self.ok("run", "--help"))
+        self.refused(2, "help", "fly")
+
+    def test_planned_parts_say_so(self):
+        spec = self.write("job.yaml", chain())
+        for arguments, what in ((("run", spec, "--backend=mpi"), "--backend=mpi"),
+                                (("run", spec, "--backend=cuda"), "--backend=cuda"),
+                                (("run", spec, "--devices=2"), "--devices"),
+                                (("report", spec, "--compare=a,b"), "--compare"),
+                                (("compile", spec, "--emit=torch-csv-comms"), "--emit=torch-csv-comms"),
+                                (("tune", spec), "the command 'tune'")):
+            self.assertEqual(self.refused(2, *arguments), f"error: {what} is not supported yet\n")
+
+    def test_no_response_files(self):
+        self.write("@job.yaml", chain())
+        self.write("arguments", "--version\n")
+        self.assertTrue(self.ok("compile", "@job.yaml", "--emit=ops", cwd=self.folder).startswith("rank 0: "))
+        self.assertIn("cannot open './@arguments'", self.refused(1, "compile", "@arguments", "--emit=ops", cwd=self.folder))
+
+    def test_overrides_show_their_own_text(self):
+        spec = self.write("job.yaml", chain(pipeline=", layout: even"))
+        for key in ("pipeline.ranks", "pipeline.layout", "model.layers.0.forward"):
+            error = self.refused(1, "report", spec, f"--set={key}=")
+            self.assertTrue(error.startswith(f"--set:1:1: error: {key.replace('.0', '[0]')} is empty"), error)
+            self.assertIn(f"  {key}=\n", error)
+        error = self.refused(1, "report", "-", "--set=cluster.device.flops=-1", stdin=chain())
+        self.assertTrue(error.startswith("--set:1:22: error: "), error)
+
+    def test_overrides_of_a_plan_follow_the_same_rules(self):
+        spec = self.write("job.yaml", chain())
+        plan = self.folder / "job.plan"
+        self.ok("compile", spec, "-o", plan)
+        for text in ("run.steps=0", "run.steps=many", "run.learning_rate=-1", "run.seed=", "run.data=[a, b]"):
+            self.assertEqual(self.refused(1, "run", spec, "-q", f"--set={text}"),
+                             self.refused(1, "run", plan, "-q", f"--set={text}"))
+
+    def test_unseen_characters_are_escaped(self):
+        error = self.refused(1, "compile", "-", "--emit=ops", stdin=chain(schedule="'\u202ea'"))
+        self.assertNotIn("\u202e", error)
+        self.assertIn("\\xe2\\x80\\xae", error)
+
+    def test_short_times_are_shown(self):
+        self.assertIn("0.000022", self.ok("report", "-", stdin=chain(forward="0.000001", backward="0.000001")))
+
+    def test_pass_in_wrong_order(self):
+        spec = self.write("job.yaml", chain())
+        self.assertIn("the nearest is 'schedule'", self.refused(2, "opt", spec, "--passes=shedule"))
+        self.assertIn("'lower' needs a graph, which neither", self.refused(2, "opt", spec, "--passes=build-model,lower"))
+
     def test_full_standard_output(self):
         spec = self.write("job.yaml", chain())
         import subprocess
@@ -186,6 +259,28 @@ class Contract(ToolTest):
             self.assertIn(f"# after {name}\n", done.stderr)
             self.assertRegex(done.stderr, rf"(?m)^ +[\d.]+ ms  {name}$")
         self.assertTrue(done.stdout.startswith("rank 0: 0F0"))
+
+    def test_help_of_the_scripts(self):
+        import subprocess
+        for script in ("demo", "test"):
+            for flag in ("--help", "-h"):
+                done = subprocess.run([ROOT / "tools" / script, flag], capture_output=True, text=True, timeout=10,
+                                      cwd=self.folder)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertTrue(done.stdout.startswith(f"tools/{script} ["), done.stdout)
+
+    def test_readme_as_pasted(self):
+        import re
+        import subprocess
+        blocks = re.findall(r"(?ms)^```\n(.*?)^```", (ROOT / "README.md").read_text().split("## Use")[1])
+        (self.folder / "build" / "release" / "bin").mkdir(parents=True)
+        (self.folder / "build" / "release" / "bin" / "sluice").symlink_to(os.path.abspath(sluice.SLUICE))
+        self.write("LICENSE", (ROOT / "LICENSE").read_text())
+        done = subprocess.run(["bash", "-e"], input="".join(blocks[:2]), capture_output=True, text=True, timeout=240,
+                              cwd=self.folder)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(p.name for p in (self.folder / "build").iterdir()),
+                         ["job.plan", "job.yaml", "release", "weights.bin"])
 
     def test_examples_compile(self):
         specs = sorted(EXAMPLES.glob("*.yaml"))

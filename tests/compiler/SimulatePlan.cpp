@@ -228,3 +228,12 @@ TEST_CASE("simulate: timelines show compute and the messages that take time") {
                                  "1/1 1RECV_F0 1-2", "1/0 1F0 2-3",
                                  "1/0 1B0 3-4", "1/1 1SEND_B0 4-5"});
 }
+
+TEST_CASE("simulate: a time too short for four decimals is shown whole") {
+  CHECK(formatTime(22, TimeUnit::Unit) == "0.000022");
+  CHECK(formatTime(9'999, TimeUnit::Unit) == "0.009999");
+  CHECK(formatTime(10'049, TimeUnit::Unit) == "0.01");
+  CHECK(formatTime(1'234'567, TimeUnit::Unit) == "1.2346");
+  CHECK(formatTime(0, TimeUnit::Unit) == "0");
+  CHECK(formatTime(1, TimeUnit::Seconds) == "0.001 ns");
+}

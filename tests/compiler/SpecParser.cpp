@@ -1,4 +1,5 @@
 #include "compiler/spec/Parser.h"
+#include "compiler/spec/RunSection.h"
 #include "tests/Catch.h"
 
 using namespace sluice;
@@ -250,4 +251,84 @@ TEST_CASE("spec: a text past the limit is refused") {
   CHECK(diagnostics.render() ==
         "big.yaml: error: the spec has 2097211 bytes, more than the limit of "
         "1048576\n");
+}
+
+TEST_CASE("spec: a zero may carry a unit") {
+  Spec spec = parsed(kSmall + "cluster: {link: {latency: 0}}\n");
+  CHECK(spec.cluster.link.latency == 0);
+  spec = parsed("sluice: 1\nmodel:\n  layers:\n"
+                "    - {forward: 1ms, backward: 0us}\n"
+                "cluster: {link: {latency: 0.0ns}}\n");
+  CHECK(spec.model.layers[0].backward == 0);
+  CHECK(spec.model.timeUnit == TimeUnit::Seconds);
+}
+
+TEST_CASE("spec: overrides of a plan follow the rules of a spec") {
+  Diagnostics diagnostics;
+  std::optional<RunSpec> run = parseRunOverrides(
+      {{"run.steps", "7"}, {"run.data", "a.txt"}}, diagnostics);
+  REQUIRE(run);
+  CHECK(run->steps == 7);
+  using Entry = std::pair<std::string, std::string>;
+  CHECK(runEntries(*run) == std::vector<Entry>{{"data", "a.txt"},
+                                               {"learning_rate", "0.001"},
+                                               {"seed", "1"},
+                                               {"steps", "7"}});
+  CHECK_FALSE(parseRunOverrides(
+      {{"run.steps", "0"}, {"run.learning_rate", "-1"}, {"run.seed", ""}},
+      diagnostics));
+  CHECK(diagnostics.render() ==
+        R"(--set:1:11: error: run.steps is 0, must be from 1 to 1000000000
+  run.steps=0
+            ^
+--set:1:19: error: run.learning_rate is -1, must be a number over 0, up to 1000
+  run.learning_rate=-1
+                    ^
+--set:1:1: error: run.seed is empty, must be a whole number from 0 to 2305843009213693952
+  run.seed=
+  ^
+)");
+}
+
+namespace {
+/// Warnings of keys without effect, one a line.
+std::string idleKeys(const std::string &text, std::string_view module = {}) {
+  Spec spec = parsed(text);
+  Diagnostics diagnostics;
+  warnOfIdleKeys(spec, module, {"gpt", "synthetic"}, diagnostics);
+  std::string out;
+  for (const Diagnostic &warning : diagnostics.all())
+    out += warning.message + "\n";
+  return out;
+}
+} // namespace
+
+TEST_CASE("spec: keys without effect are told alike") {
+  const std::string keys = "run: {data: a.txt, seed: 2, learning_rate: 0.1}\n";
+  const std::string untrained =
+      "run.data has no effect with module synthetic, which trains nothing\n"
+      "run.learning_rate has no effect with module synthetic, which trains "
+      "nothing\n"
+      "run.seed has no effect with module synthetic, which trains nothing\n";
+  CHECK(idleKeys(kSmall + keys) == untrained);
+  CHECK(idleKeys(kSmall + keys, "gpt").empty());
+  CHECK(idleKeys(kSmall + "run: {module: ./mine.so, data: a.txt}\n").empty());
+  const std::string transformer =
+      "sluice: 1\nmodel:\n  transformer: {layers: 2, hidden: 8, heads: 2, "
+      "vocab: 256, sequence: 8}\npipeline: {microbatch_size: 2}\n";
+  CHECK(idleKeys(transformer + keys).empty());
+  CHECK(idleKeys(transformer + keys, "synthetic") == untrained);
+
+  CHECK(idleKeys(kSmall + "pipeline: {microbatch_size: 2}\n"
+                          "cluster:\n"
+                          "  device: {memory: 1GiB, efficiency: 0.5}\n"
+                          "  devices_per_node: 8\n"
+                          "run: {module: gtp}\n") ==
+        "pipeline.microbatch_size has no effect on explicit layers, whose "
+        "times and sizes are per microbatch\n"
+        "cluster.device.efficiency has no effect without "
+        "cluster.device.flops\n"
+        "cluster.devices_per_node has no effect without cluster.node_link\n"
+        "run.module is gtp, which is neither one of gpt, synthetic nor a "
+        "shared library, whose path ends in .so\n");
 }

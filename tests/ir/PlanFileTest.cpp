@@ -140,9 +140,21 @@ TEST_CASE("plan file: a failed write leaves the old file and nothing else") {
                                            : "Permission denied"));
   }
   SECTION("it is given up before the end") {
+    for (auto neighbour : {AsideFile::Neighbour::NamelessIfPossible,
+                           AsideFile::Neighbour::Named}) {
+      AsideFile file;
+      REQUIRE(file.open(path, neighbour).ok());
+      REQUIRE(file.append("new", 3).ok());
+    }
+  }
+  SECTION("the process ends without destructors") {
     AsideFile file;
-    REQUIRE(file.open(path).ok());
+    REQUIRE(file.open(path, AsideFile::Neighbour::Named).ok());
     REQUIRE(file.append("new", 3).ok());
+    CHECK(folder.contents() != "a.plan");
+    dropAsideFiles();
+    CHECK(folder.contents() == "a.plan");
+    CHECK(file.commit().fault() == Fault::Environment);
   }
   CHECK(readFile(path) == "old");
   CHECK(folder.contents() == "a.plan");
@@ -166,6 +178,31 @@ TEST_CASE("plan file: a write keeps links, modes and devices") {
   Status full = writePlanFile(smallPlan(), "/dev/full");
   CHECK(full.fault() == Fault::Environment);
   CHECK(full.message() == "cannot write /dev/full: No space left on device");
+}
+
+TEST_CASE("aside file: with a name and without, a file comes whole") {
+  TemporaryFolder folder;
+  for (auto neighbour :
+       {AsideFile::Neighbour::NamelessIfPossible, AsideFile::Neighbour::Named})
+    for (const char *text : {"first", "second"}) { // new, then replaced
+      AsideFile file;
+      REQUIRE(file.open(folder.file("a"), neighbour).ok());
+      REQUIRE(file.append(text, 5).ok());
+      CHECK(file.commit().message() == "");
+      CHECK(readFile(folder.file("a")) == std::string(text).substr(0, 5));
+      CHECK(folder.contents() == "a");
+    }
+}
+
+TEST_CASE("aside file: a link to what is not there yet is followed") {
+  TemporaryFolder folder;
+  REQUIRE(::symlink("b", folder.file("a").c_str()) == 0);
+  CHECK(followLinks(folder.file("a")) == folder.path + "//b");
+  CHECK(tryToWrite(folder.file("a")).ok());
+  CHECK(folder.contents() == "a");
+  REQUIRE(writeFileAside(folder.file("a"), "text").ok());
+  CHECK(std::filesystem::is_symlink(folder.file("a")));
+  CHECK(readFile(folder.file("b")) == "text");
 }
 
 TEST_CASE("plan file: a section of 2 GiB is refused before it is made",

@@ -72,3 +72,10 @@ TEST_CASE("text: an input is known by its first line") {
   CHECK_FALSE(isIrText("sluice: 1\n"));
   CHECK_FALSE(isIrText("SLUICEPL\x01"));
 }
+
+TEST_CASE("diagnostics: characters that are not seen are escaped") {
+  CHECK(escaped("a\u202eb\u200bc\ufeff\u2066") ==
+        "a\\xe2\\x80\\xaeb\\xe2\\x80\\x8bc\\xef\\xbb\\xbf\\xe2\\x81\\xa6");
+  CHECK(escaped("\U000e0041\u00ad") == "\\xf3\\xa0\\x81\\x81\\xc2\\xad");
+  CHECK(escaped("größe 長さ ∑ 😀") == "größe 長さ ∑ 😀");
+}

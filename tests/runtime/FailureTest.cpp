@@ -1,6 +1,7 @@
 //===- tests/runtime/FailureTest.cpp - Jobs that end early ---------------===//
 #include "runtime/Job.h"
 
+#include "runtime/host/HostBackend.h"
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/Catch.h"
 #include "tests/runtime/HookedModule.h"
@@ -279,11 +280,12 @@ TEST_CASE("runtime: a module that never loads does not hold the job",
   const Plan plan = makeChain({.ranks = 2, .microbatches = 3});
   const Ending ending = runToFailure(plan, hookedModule());
   CHECK(ending.status.message() ==
-        "rank 1 has made no progress for 0.5 s: it waits for the module to "
-        "load");
-  CHECK(ending.table == "rank step stands at line since waits for\n"
-                        "0 0 loaded - T the other ranks to load\n"
-                        "1 0 load - T the module to load\n");
+        "rank 1 has made no progress for 0.5 s: it waits for the module and "
+        "the libraries it uses to load");
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 loaded - T the other ranks to load\n"
+        "1 0 load - T the module and the libraries it uses to load\n");
   checkTimeout(ending);
   gate.open();
   awaitNoInstances();
@@ -302,9 +304,10 @@ TEST_CASE("runtime: a fault at loading is told though another rank hangs",
   const Ending ending = runToFailure(plan, hookedModule());
   CHECK(ending.status.fault() == Fault::Environment);
   CHECK(ending.status.message() == "module hooked, stage 0: no data");
-  CHECK(ending.table == "rank step stands at line since waits for\n"
-                        "0 0 load - T nothing, it could not load\n"
-                        "1 0 load - T the module to load\n");
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 load - T nothing, it could not load\n"
+        "1 0 load - T the module and the libraries it uses to load\n");
   checkTimeout(ending);
   gate.open();
   awaitNoInstances();
@@ -343,7 +346,8 @@ TEST_CASE("runtime: a listener that is out of memory ends the job",
                        throw std::bad_alloc();
                    });
   CHECK(ending.status.fault() == Fault::Environment);
-  CHECK(ending.status.message() == "rank 1 failed in step 1: out of memory");
+  // Whichever rank ends the step last.
+  CHECK(ending.status.message().ends_with(" failed in step 1: out of memory"));
 }
 
 //===----------------------------------------------------------------------===//
@@ -441,6 +445,50 @@ TEST_CASE("runtime: an arena that is too large is refused",
   plan.ranks[0].arenaBytes = Bytes(1) << 60;
   const Ending ending = runToFailure(plan, sluice_synthetic_module());
   CHECK(ending.status.fault() == Fault::Environment);
-  CHECK(ending.status.message() ==
-        "out of memory: rank 0 needs an arena of 1.00 EiB");
+  CHECK(ending.status.message().starts_with(
+      "out of memory: the arenas of 1 rank take 1.00 EiB, and "));
+}
+
+TEST_CASE("runtime: arenas that fit only one by one are refused untouched",
+          "[runtime][failure]") {
+  WithHooks hooks({});
+  Plan plan = makeChain({.ranks = 4, .microbatches = 1});
+  for (RankPlan &rank : plan.ranks)
+    rank.arenaBytes = availableMemory() / 2;
+  const Ending ending = runToFailure(plan, hookedModule());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message().starts_with(
+      "out of memory: the arenas of 4 ranks together take " +
+      formatBytes(4 * plan.ranks[0].arenaBytes) + ", and "));
+}
+
+TEST_CASE("runtime: what a module calls the machine's fault is not the input's",
+          "[runtime][failure]") {
+  for (const int code : {1, SLUICE_ENVIRONMENT}) {
+    WithHooks hooks(failingIn("create", [code](sluice_error *error) {
+      failWith(error, "no library");
+      return code;
+    }));
+    const Ending ending = runToFailure(makeChain({.ranks = 2}), hookedModule());
+    CHECK(ending.status.fault() ==
+          (code == 1 ? Fault::Input : Fault::Environment));
+    CHECK(ending.status.message().ends_with(": no library"));
+    CHECK(hookedInstances() == 0);
+  }
+}
+
+TEST_CASE("runtime: that code is a failure wherever it comes from",
+          "[runtime][failure]") {
+  const std::string function =
+      GENERATE("bind", "begin_step", "forward", "backward_weight",
+               "optimizer_step", "loss");
+  WithHooks hooks(failingIn(function, [](sluice_error *error) {
+    failWith(error, "no library");
+    return SLUICE_ENVIRONMENT;
+  }));
+  const Ending ending =
+      runToFailure(makeChain({.ranks = 2, .microbatches = 3}), hookedModule());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message().ends_with(": no library"));
+  CHECK(hookedInstances() == 0);
 }

@@ -3,9 +3,11 @@
 
 #include "tests/Catch.h"
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>
+#include <vector>
 
 namespace {
 
@@ -185,4 +187,30 @@ TEST_CASE("runtime: synthetic spends no less than its time",
   REQUIRE(stage.module.forward(stage.instance, &call.call, &stage.error) == 0);
   const std::chrono::duration<double> taken = Clock::now() - start;
   CHECK(taken.count() >= 0.003); // the module's contract, on any machine
+}
+
+TEST_CASE("runtime: synthetic looks at parts of a large buffer",
+          "[runtime][synthetic]") {
+  const size_t size = GENERATE(16384, 16385, 1000003, size_t(8) << 20);
+  Stage two(2), three(3);
+  std::vector<unsigned char> memory(size, 0xee);
+  Call from(0), to(0);
+  from.inputs.bytes = 0;
+  from.outputs = to.inputs = {memory.data(), size};
+  REQUIRE(two.module.forward(two.instance, &from.call, &two.error) == 0);
+  const auto read = [&] {
+    return three.module.forward(three.instance, &to.call, &three.error);
+  };
+  CHECK(read() == 0);
+  for (const size_t at : {size_t(0), size_t(63), size - 1, size - 57}) {
+    memory[at] ^= 1;
+    CHECK(read() == 1);
+    CHECK(std::string(three.error.message)
+              .find("byte " + std::to_string(at) + " of " +
+                    std::to_string(size)) != std::string::npos);
+    memory[at] ^= 1;
+  }
+  const auto untouched = std::count(memory.begin(), memory.end(), 0xee);
+  if (size > 16384)
+    CHECK(static_cast<size_t>(untouched) >= size - 65 * 64);
 }

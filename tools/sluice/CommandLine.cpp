@@ -3,15 +3,18 @@
 #include "compiler/passes/PassManager.h"
 #include "tools/sluice/Emit.h"
 #include "tools/sluice/Files.h"
+#include "tools/sluice/ParseFlags.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/Allocator.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/ErrorHandling.h"
 #include "llvm/Support/FormatVariadic.h"
-#include "llvm/Support/Path.h"
+#include "llvm/Support/StringSaver.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
@@ -118,7 +121,7 @@ struct Flags {
       cl::sub(run),
       cl::cat(category),
       cl::desc("how long a rank may stand still before the run is ended; "
-               "seconds, or with a unit")};
+               "seconds, or with a unit (default 60s)")};
   cl::opt<std::string> save{"save", cl::value_desc("file"), cl::sub(run),
                             cl::cat(category),
                             cl::desc("write the trained weights")};
@@ -199,8 +202,8 @@ bool Flags::readVerify(Arguments &arguments, llvm::raw_ostream &errors) const {
   llvm::StringRef p2pText = p2p.getValue();
   if (p2pText.consume_front("buffered:")) {
     if (p2pText.getAsInteger(10, arguments.verify.buffered)) {
-      errors << "error: --p2p=" << escaped(p2p)
-             << " needs a count after 'buffered:'\n";
+      errors << "error: --p2p=" << escaped(p2p) << " needs a count from 0 to "
+             << UINT32_MAX << " after 'buffered:'\n";
       ok = false;
     }
   } else if (p2pText != "rendezvous") {
@@ -285,26 +288,33 @@ static void printOverview(llvm::raw_ostream &out) {
          "3 the environment\n";
 }
 
-/// LLVM's messages as ours: `error: lower-case sentence`, without the name of
-/// the program and its own advice.
-static std::string inHouseForm(llvm::StringRef text, llvm::StringRef program) {
-  std::string prefix = (llvm::sys::path::filename(program) + ": ").str();
-  std::string out;
-  for (llvm::StringRef line : llvm::split(text.rtrim('\n'), '\n')) {
-    if (line.starts_with("error: ")) {
-      out += line.str() + "\n";
+namespace {
+/// A part of the contract that does not exist yet: a command, or a flag of one.
+struct Planned {
+  llvm::StringRef command, flag;
+};
+} // namespace
+
+static constexpr Planned kPlanned[] = {
+    {"view", ""},        {"tune", ""},       {"profile", ""},
+    {"explain", ""},     {"diff", ""},       {"report", "compare"},
+    {"report", "costs"}, {"run", "devices"},
+};
+
+/// What the command line asks for that is planned only; empty if nothing.
+static std::string plannedOnly(llvm::ArrayRef<const char *> arguments) {
+  llvm::StringRef command = arguments.front();
+  for (const Planned &planned : kPlanned) {
+    if (planned.command != command)
       continue;
-    }
-    line.consume_front(prefix);
-    line = line.take_front(line.find("  Try: ")).rtrim("!. ");
-    line = line.take_front(line.find("See: ")).rtrim("!. ");
-    if (line.empty() || line.starts_with("Did you mean"))
-      continue;
-    std::string sentence = escaped(line);
-    sentence[0] = llvm::toLower(sentence[0]);
-    out += "error: " + sentence + "\n";
+    if (planned.flag.empty())
+      return ("the command '" + command + "'").str();
+    for (llvm::StringRef argument : arguments.drop_front())
+      if (argument.consume_front("-") &&
+          argument.ltrim('-').split('=').first == planned.flag)
+        return "--" + planned.flag.str();
   }
-  return out;
+  return "";
 }
 
 /// What LLVM cannot go on after: for one, output that cannot be written when
@@ -314,9 +324,65 @@ static void endAtFatalError(void *, const char *reason, bool) {
   std::_Exit(static_cast<int>(Fault::Environment));
 }
 
+static int wrongCommand(llvm::StringRef name) {
+  llvm::errs() << "error: there is no command '" << escaped(name) << "'\n";
+  printOverview(llvm::errs());
+  return 2;
+}
+
+static int runGuarded(const Command &command, const Arguments &arguments) {
+  try {
+    return command.run(arguments);
+  } catch (const std::bad_alloc &) {
+    return fail(Status::environment("out of memory"));
+  } catch (const std::length_error &) {
+    return fail(Status::environment("out of memory"));
+  }
+}
+
+/// Parses with LLVM's library and runs.
+static int runCommand(const Command &command,
+                      llvm::ArrayRef<const char *> arguments) {
+  Flags flags;
+  cl::HideUnrelatedOptions(flags.category);
+  for (cl::SubCommand *sub : cl::getRegisteredSubcommands())
+    cl::HideUnrelatedOptions(flags.category, *sub);
+  std::string exampleText = std::string("\nexamples:\n") + command.examples;
+  cl::extrahelp examples(exampleText); // keeps a reference
+  cl::SetVersionPrinter(printVersion);
+  std::string text;
+  llvm::raw_string_ostream errors(text);
+  Arguments parsed;
+  bool ok = parseFlags(arguments, errors) && flags.read(parsed, errors);
+  if (!ok) {
+    llvm::errs() << text << "'sluice " << command.name
+                 << " --help' lists the options\n";
+    return 2;
+  }
+  return runGuarded(command, parsed);
+}
+
+/// `arguments` as LLVM's library is to see them: "help X" is "X --help", and a
+/// word that begins with '@' is a file of that name, not of arguments.
+static std::vector<const char *>
+plainArguments(llvm::ArrayRef<const char *> arguments,
+               llvm::StringSaver &saver) {
+  std::vector<const char *> plain = arguments.vec();
+  if (plain.size() > 2 && plain[1] == llvm::StringRef("help"))
+    plain = {plain[0], plain[2], "--help"};
+  for (const char *&argument : plain)
+    if (argument[0] == '@')
+      argument = saver.save(llvm::Twine("./") + argument).data();
+  return plain;
+}
+
 int runCommandLine(int argc, char **argv) {
   llvm::install_fatal_error_handler(endAtFatalError);
-  llvm::StringRef first = argc > 1 ? argv[1] : "";
+  llvm::BumpPtrAllocator memory;
+  llvm::StringSaver saver(memory);
+  std::vector<const char *> arguments =
+      plainArguments(llvm::ArrayRef<const char *>(argv, argc), saver);
+  llvm::StringRef first = arguments.size() > 1 ? arguments[1] : "";
   if (first == "--version") {
     printVersion(llvm::outs());
     return 0;
@@ -325,36 +391,11 @@ int runCommandLine(int argc, char **argv) {
     printOverview(first.empty() ? llvm::errs() : llvm::outs());
     return first.empty() ? 2 : 0;
   }
+  std::string planned = plannedOnly(llvm::ArrayRef(arguments).drop_front());
+  if (!planned.empty())
+    return fail(Status::usage(planned + " is not supported yet"));
   const Command *command = findCommand(first);
-  if (!command) {
-    llvm::errs() << "error: there is no command '" << escaped(first) << "'\n";
-    printOverview(llvm::errs());
-    return 2;
-  }
-  Flags flags;
-  cl::HideUnrelatedOptions(flags.category);
-  for (cl::SubCommand *sub : cl::getRegisteredSubcommands())
-    cl::HideUnrelatedOptions(flags.category, *sub);
-  std::string exampleText = std::string("\nexamples:\n") + command->examples;
-  cl::extrahelp examples(exampleText); // keeps a reference
-  cl::SetVersionPrinter(printVersion);
-  std::string text;
-  llvm::raw_string_ostream errors(text);
-  Arguments arguments;
-  bool ok = cl::ParseCommandLineOptions(argc, argv, "", &errors) &&
-            flags.read(arguments, errors);
-  if (!ok) {
-    llvm::errs() << inHouseForm(text, argv[0]) << "'sluice " << first
-                 << " --help' lists the options\n";
-    return 2;
-  }
-  try {
-    return command->run(arguments);
-  } catch (const std::bad_alloc &) {
-    return fail(Status::environment("out of memory"));
-  } catch (const std::length_error &) {
-    return fail(Status::environment("out of memory"));
-  }
+  return command ? runCommand(*command, arguments) : wrongCommand(first);
 }
 
 } // namespace sluice

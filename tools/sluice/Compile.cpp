@@ -4,8 +4,6 @@
 #include "tools/sluice/Emit.h"
 
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/Path.h"
 
 namespace sluice {
 
@@ -17,6 +15,8 @@ static Status selectEmits(const Arguments &arguments,
     names.push_back("plan");
   for (const std::string &name : names) {
     const EmitInfo *emit = findEmit(name);
+    if (name == "torch-csv-comms")
+      return Status::usage("--emit=" + name + " is not supported yet");
     if (!emit) {
       std::string known = llvm::join(
           llvm::map_range(allEmits(),
@@ -37,18 +37,43 @@ static Status selectEmits(const Arguments &arguments,
   return Status();
 }
 
+/// The files to write, one for each row of `emits`.
+static std::vector<NamedPath>
+outputsOf(const Arguments &arguments, llvm::ArrayRef<const EmitInfo *> emits) {
+  std::vector<NamedPath> outputs;
+  for (const EmitInfo *emit : emits) {
+    std::string path = arguments.output, shown = "-o " + path;
+    if (emits.size() > 1) {
+      path += "." + emit->extension.str();
+      shown += " (" + path + ")";
+    }
+    outputs.push_back({path, shown});
+  }
+  return outputs;
+}
+
+static Status writeEmit(const EmitInfo &emit, const Compilation &compilation,
+                        const std::string &path) {
+  if (!emit.write)
+    return writePlanFile(*compilation.plan, path);
+  return writeOutput(
+      path, [&](llvm::raw_ostream &out) { emit.write(compilation, out); });
+}
+
 int commands::compile(const Arguments &arguments) {
   std::vector<const EmitInfo *> emits;
+  std::vector<NamedPath> outputs;
   Input input;
   Status status = readInput(arguments.input, input);
   if (status.ok())
     status = selectEmits(arguments, emits);
-  if (status.ok() &&
-      llvm::sys::fs::equivalent(arguments.input, arguments.output))
-    status = Status::usage("-o names the spec itself, which would be lost");
   if (status.ok() && input.kind != InputKind::Spec)
     status = Status::input("'" + escaped(input.name) +
                            "' is not a spec; compile takes a YAML spec");
+  if (status.ok()) {
+    outputs = outputsOf(arguments, emits);
+    status = checkPaths({{arguments.input, "the spec itself"}}, outputs);
+  }
   if (!status.ok())
     return fail(status);
 
@@ -59,16 +84,9 @@ int commands::compile(const Arguments &arguments) {
   if (!ok)
     return 1;
 
-  for (const EmitInfo *emit : emits) {
-    std::string path = arguments.output;
-    if (emits.size() > 1)
-      path += "." + emit->extension.str();
-    if (emit->write)
-      status = writeOutput(path, [&](llvm::raw_ostream &out) {
-        emit->write(invocation.compilation, out);
-      });
-    else
-      status = writePlanFile(*invocation.compilation.plan, path);
+  for (size_t i = 0; i < emits.size(); ++i) {
+    const std::string &path = outputs[i].path;
+    status = writeEmit(*emits[i], invocation.compilation, path);
     if (!status.ok())
       return fail(status);
     if (arguments.verbose && !path.empty())

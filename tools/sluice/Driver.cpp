@@ -1,13 +1,16 @@
 #include "tools/sluice/Driver.h"
 
 #include "compiler/MemoryAdvice.h"
+#include "compiler/spec/RunSection.h"
 #include "compiler/spec/Sections.h"
 #include "ir/PlanFile.h"
 #include "ir/verify/Verify.h"
+#include "runtime/Modules.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/Errno.h"
+
+#include <sys/mman.h>
 
 namespace sluice {
 
@@ -19,63 +22,75 @@ void printDiagnostics(const Arguments &arguments,
 
 bool loadSpec(const Arguments &arguments, const Input &input,
               Invocation &invocation) {
-  invocation.compilation.spec = parseSpec(
-      input.text, input.name, arguments.overrides, invocation.diagnostics);
-  return invocation.compilation.spec.has_value();
+  std::optional<Spec> &spec = invocation.compilation.spec;
+  spec = parseSpec(input.text, input.name, arguments.overrides,
+                   invocation.diagnostics);
+  if (spec)
+    warnOfIdleKeys(*spec, arguments.module, runtime::moduleNames(),
+                   invocation.diagnostics);
+  return spec.has_value();
 }
 
-/// Sets `run.KEY` of a plan; any other key is refused.
-static Status applyOverrides(const Arguments &arguments, Plan &plan) {
+/// Sets `run.KEY` of a plan, by the rules of a spec; any other key is refused.
+/// Faults of the values become diagnostics, and the plan stays as it is.
+static Status applyOverrides(const Arguments &arguments, Plan &plan,
+                             Diagnostics &diagnostics) {
+  auto isSet = [&](llvm::StringRef key) {
+    return llvm::any_of(arguments.overrides, [&](const Override &override) {
+      return override.key == "run." + key.str();
+    });
+  };
   for (const Override &override : arguments.overrides) {
     llvm::StringRef key = override.key;
     if (!key.consume_front("run.") || !isRunKey(key))
       return Status::usage(
           "--set=" + escaped(override.key) +
           ": of a plan only keys of the run section can be set");
-    auto found = llvm::find_if(
-        plan.run, [&](const auto &entry) { return entry.first == key; });
-    if (found != plan.run.end())
-      found->second = override.value;
-    else
-      plan.run.emplace_back(key, override.value);
   }
-  llvm::sort(plan.run);
+  std::optional<RunSpec> run =
+      parseRunOverrides(arguments.overrides, diagnostics);
+  if (!run)
+    return Status();
+  for (auto &[key, value] : runEntries(*run))
+    if (isSet(key))
+      setRunValue(plan, key, value);
   return Status();
 }
 
-/// Reads a plan from a file, or by way of one from standard input.
+void setRunValue(Plan &plan, const std::string &key, const std::string &value) {
+  llvm::erase_if(plan.run,
+                 [&](const auto &entry) { return entry.first == key; });
+  plan.run.emplace_back(key, value);
+  llvm::sort(plan.run);
+}
+
+/// Reads a plan from a file, or by way of one in memory from standard input.
 static Status readPlan(const Input &input, Plan &plan) {
   if (input.name != "-")
     return readPlanFile(input.name, plan);
-  llvm::SmallString<64> path;
-  int descriptor = -1;
-  if (std::error_code error = llvm::sys::fs::createTemporaryFile(
-          "sluice", "plan", descriptor, path))
-    return Status::environment("cannot create a temporary file: " +
-                               error.message());
-  llvm::FileRemover remover(path);
-  llvm::raw_fd_ostream out(descriptor, /*shouldClose=*/true);
+  int file = ::memfd_create("plan", MFD_CLOEXEC);
+  if (file < 0)
+    return Status::environment("cannot create a file in memory: " +
+                               llvm::sys::StrError());
+  llvm::raw_fd_ostream out(file, /*shouldClose=*/true);
   out << input.text;
-  out.close();
-  if (out.has_error()) {
-    std::error_code error = out.error();
+  out.flush();
+  if (std::error_code error = out.error()) {
     out.clear_error();
-    return Status::environment("cannot write a temporary file: " +
+    return Status::environment("cannot keep standard input in memory: " +
                                error.message());
   }
-  Status status = readPlanFile(path.str().str(), plan);
-  llvm::StringRef message = status.message();
-  if (status.fault() == Fault::Input && message.consume_front(path.str()))
-    return Status::input("-" + message.str()); // the name that was given
-  return status;
+  return readPlanFile("/proc/self/fd/" + std::to_string(file), plan,
+                      input.name);
 }
 
 Status loadPlan(const Arguments &arguments, const Input &input,
                 Invocation &invocation) {
   Plan plan;
   Status status = readPlan(input, plan);
+  invocation.diagnostics.addSource(input.name, "");
   if (status.ok())
-    status = applyOverrides(arguments, plan);
+    status = applyOverrides(arguments, plan, invocation.diagnostics);
   if (status.ok())
     invocation.compilation.plan = std::move(plan);
   return status;
@@ -118,7 +133,8 @@ int loadCompiled(const Arguments &arguments, const Input &input,
     Status status = loadPlan(arguments, input, invocation);
     if (!status.ok())
       return fail(status);
-    invocation.diagnostics.addSource(input.name, "");
+    if (invocation.diagnostics.hasErrors())
+      return 1;
     return verifyLoaded(arguments, invocation) &&
                    raisePlan(invocation.compilation)
                ? 0

@@ -26,9 +26,13 @@ void printDiagnostics(const Arguments &arguments, const Invocation &invocation);
 bool loadSpec(const Arguments &arguments, const Input &input,
               Invocation &invocation);
 
-/// Reads the plan in `input`, applies overrides (run.* only).
+/// Reads the plan in `input`, applies overrides (run.* only), whose faults
+/// become diagnostics.
 Status loadPlan(const Arguments &arguments, const Input &input,
                 Invocation &invocation);
+
+/// Sets a key of the plan's run section.
+void setRunValue(Plan &plan, const std::string &key, const std::string &value);
 
 /// Runs `pipeline` with the command line's options for printing. What it says
 /// of a plan over its memory limit comes with advice.

@@ -5,19 +5,38 @@
 #include "ir/PlanFile.h"
 #include "ir/text/Text.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
+
+#include <optional>
+#include <sys/stat.h>
+#include <utility>
+#include <vector>
 
 namespace sluice {
 
-/// Whether a text begins with a cell of a schedule CSV: `0F0` or `(0F0;…`.
-static bool looksLikeCsv(llvm::StringRef text) {
-  llvm::StringRef cell =
-      text.take_until([](char c) { return c == ',' || c == '\n'; }).trim();
+/// Whether `cell` is one of a schedule CSV: `0F0`, `1RECV_F3`, `0UNSHARD`, or
+/// the beginning of an overlapped `(0F0;1B2)OVERLAP_F_B`.
+static bool isCsvCell(llvm::StringRef cell) {
   cell.consume_front("(");
-  size_t digits = cell.find_if_not(llvm::isDigit);
-  return digits != 0 && digits != llvm::StringRef::npos &&
-         llvm::isUpper(cell[digits]);
+  cell = cell.take_until([](char c) { return c == ';'; });
+  llvm::StringRef stage = cell.take_while(llvm::isDigit);
+  cell = cell.drop_front(stage.size());
+  llvm::StringRef type =
+      cell.take_while([](char c) { return llvm::isUpper(c) || c == '_'; });
+  return !stage.empty() && !type.empty() &&
+         llvm::all_of(cell.drop_front(type.size()), llvm::isDigit);
+}
+
+/// Whether the first cell of a text that is not empty is one of a schedule CSV.
+static bool looksLikeCsv(llvm::StringRef text) {
+  text.consume_front("\xef\xbb\xbf"); // a byte order mark
+  llvm::StringRef padding = ", \t\r\n\"";
+  llvm::StringRef cell = text.ltrim(padding).take_until(
+      [](char c) { return c == ',' || c == '\n' || c == '"'; });
+  return isCsvCell(cell.rtrim());
 }
 
 static InputKind kindOf(llvm::StringRef text) {
@@ -66,6 +85,63 @@ Status writeOutput(const std::string &path,
   llvm::raw_string_ostream out(text);
   write(out);
   return writeFileAside(path, text);
+}
+
+namespace {
+/// What tells one file from another: of a file that is not there yet, the
+/// folder and the name.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  std::string leaf;
+  bool operator==(const FileId &) const = default;
+};
+} // namespace
+
+/// None for what is no file of its own: a device, a pipe, standard output.
+static std::optional<FileId> fileId(const std::string &path) {
+  struct stat about = {};
+  if (::stat(path.c_str(), &about) == 0)
+    return S_ISREG(about.st_mode)
+               ? std::optional(FileId{about.st_dev, about.st_ino, ""})
+               : std::nullopt;
+  std::string end = followLinks(path);
+  std::string folder = llvm::sys::path::parent_path(end).str();
+  if (::stat(folder.empty() ? "." : folder.c_str(), &about) != 0)
+    return std::nullopt;
+  return FileId{about.st_dev, about.st_ino,
+                llvm::sys::path::filename(end).str()};
+}
+
+Status checkPaths(llvm::ArrayRef<NamedPath> inputs,
+                  llvm::ArrayRef<NamedPath> outputs) {
+  std::vector<std::pair<FileId, const NamedPath *>> read, written;
+  for (const NamedPath &input : inputs)
+    if (auto id = fileId(input.path == "-" ? "/dev/stdin" : input.path))
+      read.emplace_back(*id, &input);
+  auto find = [](const auto &files, const FileId &id) -> const NamedPath * {
+    for (const auto &[other, named] : files)
+      if (other == id)
+        return named;
+    return nullptr;
+  };
+  for (const NamedPath &output : outputs) {
+    std::optional<FileId> id = fileId(output.path);
+    if (output.path.empty() || output.path == "-" || !id)
+      continue;
+    if (const NamedPath *input = find(read, *id))
+      return Status::usage(escaped(output.shown) + " names " + input->shown +
+                           ", which would be lost");
+    if (const NamedPath *other = find(written, *id))
+      return Status::usage(escaped(other->shown) + " and " +
+                           escaped(output.shown) + " name one file");
+    written.emplace_back(*id, &output);
+  }
+  for (const NamedPath &output : outputs)
+    if (!output.path.empty() && output.path != "-")
+      if (Status status = tryToWrite(output.path); !status.ok())
+        return status;
+  return Status();
 }
 
 int fail(const Status &status) {

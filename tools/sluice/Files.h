@@ -4,6 +4,7 @@
 
 #include "ir/Status.h"
 
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -28,6 +29,18 @@ Status readInput(const std::string &name, Input &input);
 /// aside, synced and renamed to `path`.
 Status writeOutput(const std::string &path,
                    llvm::function_ref<void(llvm::raw_ostream &)> write);
+
+/// A file that a command reads or writes.
+struct NamedPath {
+  std::string path;  ///< "-": standard input, or (empty too) standard output
+  std::string shown; ///< of an input "the input", of an output "--save=x"
+};
+
+/// Before anything is written: refuses an output that is one of the inputs or
+/// another output, whatever the paths look like, then tries whether each can be
+/// written.
+Status checkPaths(llvm::ArrayRef<NamedPath> inputs,
+                  llvm::ArrayRef<NamedPath> outputs);
 
 /// Prints a failure to standard error; returns its exit code.
 int fail(const Status &status);

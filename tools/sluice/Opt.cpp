@@ -39,6 +39,9 @@ int commands::opt(const Arguments &arguments) {
       input.kind != InputKind::Ir)
     status = Status::input("'" + escaped(input.name) +
                            "' is neither IR text nor a spec");
+  if (status.ok())
+    status = checkPaths({{arguments.input, "the input itself"}},
+                        {{arguments.output, "-o " + arguments.output}});
   if (!status.ok())
     return fail(status);
 

@@ -1,22 +1,22 @@
 //===- tools/sluice/Run.cpp - `sluice run` -------------------------------===//
-#include "compiler/emit/Emit.h"
-#include "compiler/simulate/Measure.h"
-#include "compiler/simulate/Report.h"
 #include "ir/AsideFile.h"
 #include "ir/ModuleKeys.h"
 #include "runtime/Backend.h"
 #include "runtime/Job.h"
 #include "runtime/Modules.h"
 #include "tools/sluice/Driver.h"
+#include "tools/sluice/RunOutput.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Process.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
-#include <sys/resource.h>
 
 namespace sluice {
 
@@ -61,24 +61,18 @@ static Status chooseSteps(const Arguments &arguments, const Plan &plan,
   return arguments.steps ? Status::usage(message) : Status::input(message);
 }
 
-static void setRunValue(Plan &plan, const std::string &key,
-                        const std::string &value) {
-  llvm::erase_if(plan.run,
-                 [&](const auto &entry) { return entry.first == key; });
-  plan.run.emplace_back(key, value);
-  llvm::sort(plan.run);
-}
-
 namespace {
 /// Tells how the training goes, on standard error: a bar on a terminal, else a
-/// line for about every tenth of the steps.
+/// line for about every tenth of the steps. Warns once of a loss that is not a
+/// number.
 class ProgressLine {
 public:
   explicit ProgressLine(bool isQuiet)
       : quiet(isQuiet), terminal(llvm::sys::Process::StandardErrIsDisplayed()) {
   }
 
-  void operator()(const runtime::StepInfo &info) const {
+  void operator()(const runtime::StepInfo &info) {
+    warnOfLoss(info);
     uint64_t done = info.step + 1;
     uint64_t every = std::max<uint64_t>(1, info.steps / 10);
     bool shown = done == 1 || done == info.steps || done % every == 0;
@@ -93,159 +87,120 @@ public:
           << std::string(kWidth - filled, '.') << "]";
     }
     if (info.hasLoss)
-      out << llvm::format("  loss %.4f", info.loss);
+      out << "  loss " << lossText(info.loss);
     out << llvm::format("  %.1f ms", info.seconds * 1e3);
     out << (terminal && done != info.steps ? "   " : "\n");
   }
 
 private:
+  void warnOfLoss(const runtime::StepInfo &info) {
+    if (quiet || warned || !info.hasLoss || std::isfinite(info.loss))
+      return;
+    warned = true;
+    llvm::errs() << (terminal ? "\n" : "") << "warning: the loss of step "
+                 << info.step + 1 << " is " << lossText(info.loss)
+                 << "; a smaller run.learning_rate may help\n";
+  }
+
   bool quiet, terminal;
+  bool warned = false;
 };
 } // namespace
 
-static MeasuredCosts measuredCosts(llvm::ArrayRef<runtime::StageCosts> stages) {
-  MeasuredCosts costs;
-  for (const runtime::StageCosts &stage : stages) {
-    costs.forward.push_back(stage.forward);
-    costs.backwardInput.push_back(stage.backwardInput);
-    costs.backwardWeight.push_back(stage.backwardWeight);
-    costs.step.push_back(stage.optimizerStep);
-  }
-  return costs;
-}
-
-/// Median, with the mean of the middle two of an even number.
-static double median(std::vector<double> values) {
-  llvm::sort(values);
-  size_t middle = values.size() / 2;
-  return values.size() % 2 ? values[middle]
-                           : (values[middle - 1] + values[middle]) / 2;
-}
-
-/// Step times without the first steps, in which memory warms up and costs are
-/// measured; all of them where there are no others.
-static std::vector<double> laterSteps(const runtime::JobResult &result,
-                                      uint64_t skip) {
-  llvm::ArrayRef<double> steps = result.stepSeconds;
-  return (steps.size() > skip ? steps.drop_front(skip) : steps).vec();
-}
-
-static std::string seconds(double value) {
-  return formatTime(static_cast<Ticks>(value * 1e12), TimeUnit::Seconds);
-}
-
-static void printSummary(llvm::raw_ostream &out, const Plan &plan,
-                         const runtime::JobResult &result,
-                         const std::optional<PlanTiming> &predicted,
-                         uint64_t warmSteps) {
-  if (!result.losses.empty())
-    out << llvm::format("loss: %.4f at ", result.losses.front())
-        << (result.firstStep == 0
-                ? "the first step"
-                : "step " + std::to_string(result.firstStep + 1))
-        << llvm::format(", %.4f at the last\n", result.losses.back());
-  std::vector<double> steps = laterSteps(result, warmSteps);
-  out << "step time: ";
-  if (predicted)
-    out << "predicted " << formatTime(predicted->makespan, TimeUnit::Seconds)
-        << " (from costs measured in the first " << warmSteps << " steps), ";
-  out << "measured " << seconds(median(steps)) << " (median of " << steps.size()
-      << (steps.size() == 1 ? " step)\n" : " steps)\n");
-  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
-    out << "rank " << rank << ": arena planned " << plan.ranks[rank].arenaBytes
-        << " bytes, allocated " << result.arenaBytes[rank]
-        << " bytes; in use at the planned peak "
-        << findMemoryPeak(plan.ranks[rank]).bytes << " bytes\n";
-  rusage usage{};
-  if (::getrusage(RUSAGE_SELF, &usage) == 0)
-    out << "process: " << formatBytes(Bytes(usage.ru_maxrss) * 1024)
-        << " resident at the peak, with arenas, program and data\n";
-}
-
-/// Writes STEM.KIND.svg and STEM.KIND.trace.
-static Status writeTimeline(const std::string &stem, const Timeline &timeline,
-                            Ticks scale) {
-  Status status = writeOutput(stem + ".svg", [&](llvm::raw_ostream &out) {
-    emitSvg(timeline, out, {.scale = scale});
-  });
-  if (!status.ok())
-    return status;
-  return writeOutput(stem + ".trace", [&](llvm::raw_ostream &out) {
-    emitChromeTrace(timeline, out);
-  });
-}
-
-/// Names of the files that --timeline=STEM writes, without their extensions.
-static std::string predictedStem(const Arguments &arguments) {
-  return arguments.timeline + ".predicted";
-}
-static std::string measuredStem(const Arguments &arguments) {
-  return arguments.timeline + ".measured";
-}
-
-/// Tries all outputs before the first step, so that no training is lost for a
-/// path that cannot be written.
-static Status checkOutputs(const Arguments &arguments) {
-  std::vector<std::string> paths;
-  if (!arguments.save.empty())
-    paths.push_back(arguments.save);
-  if (!arguments.timeline.empty())
-    for (const std::string &stem :
-         {predictedStem(arguments), measuredStem(arguments)}) {
-      paths.push_back(stem + ".svg");
-      paths.push_back(stem + ".trace");
-    }
-  for (const std::string &path : paths) {
-    AsideFile trial; // dropped without a trace
-    Status status = trial.open(path);
-    if (!status.ok())
-      return status;
-  }
-  return Status();
-}
-
-/// Writes the predicted and the measured timeline at one scale.
-static Status writeTimelines(const Arguments &arguments, const Plan &plan,
-                             const runtime::JobResult &result,
-                             const std::optional<PlanTiming> &predicted) {
-  if (arguments.timeline.empty() || !result.lastStep)
+/// Makes run.data a path that can be opened from here: --data as it is, else
+/// the plan's, which is relative to the folder of the spec or the plan. A plan
+/// that was moved may still find it from the current folder.
+static Status findData(const Arguments &arguments, const Input &input,
+                       const sluice_module &module, Plan &plan) {
+  if (!arguments.data.empty())
+    setRunValue(plan, runkeys::kData, arguments.data);
+  std::string data = runValue(plan, runkeys::kData).str();
+  if (!arguments.data.empty() || data.empty() ||
+      llvm::sys::path::is_absolute(data))
     return Status();
-  Timeline measured = *result.lastStep;
-  measured.title = plan.model + ", " + plan.schedule + ", measured";
-  Ticks scale = makespanOf(measured);
-  if (predicted) {
-    Timeline expected = timelineOf(plan, *predicted);
-    expected.title = plan.model + ", " + plan.schedule + ", predicted";
-    expected.unit = TimeUnit::Seconds;
-    scale = std::max(scale, makespanOf(expected));
-    Status status = writeTimeline(predictedStem(arguments), expected, scale);
-    if (!status.ok())
-      return status;
+  llvm::SmallString<128> beside(
+      input.name == "-" ? "" : llvm::sys::path::parent_path(input.name));
+  llvm::sys::path::append(beside, data);
+  std::vector<std::string> candidates = {beside.str().str()};
+  if (input.kind == InputKind::Plan && candidates.front() != data)
+    candidates.push_back(data);
+  std::string looked;
+  for (const std::string &candidate : candidates) {
+    if (llvm::sys::fs::exists(candidate)) {
+      setRunValue(plan, runkeys::kData, candidate);
+      return Status();
+    }
+    looked += (looked.empty() ? "'" : " and '") + escaped(candidate) + "'";
   }
-  return writeTimeline(measuredStem(arguments), measured, scale);
+  if (module.name != llvm::StringRef("gpt")) // may mean anything by it
+    return Status();
+  return Status::input("cannot find the data file '" + escaped(data) +
+                       "' of run.data: looked for " + looked +
+                       "; name it with --data=FILE");
+}
+
+/// Checks all paths before the first step, so that no training is lost for one
+/// that cannot be written.
+static Status checkRunPaths(const Arguments &arguments, const Plan &plan) {
+  std::vector<NamedPath> inputs = {{arguments.input, "the input itself"}};
+  std::string data = runValue(plan, runkeys::kData).str();
+  if (!data.empty())
+    inputs.push_back({data, "the data file"});
+  if (llvm::StringRef(arguments.module).contains('/'))
+    inputs.push_back({arguments.module, "the module"});
+  std::vector<NamedPath> outputs;
+  if (!arguments.save.empty())
+    outputs.push_back({arguments.save, "--save=" + arguments.save});
+  for (const std::string &path : timelinePaths(arguments.timeline))
+    outputs.push_back(
+        {path, "--timeline=" + arguments.timeline + " (" + path + ")"});
+  return checkPaths(inputs, outputs);
 }
 
 /// Ends the process: after a failed run a thread may still be inside a module.
 [[noreturn]] static void endProcess(int code) {
+  dropAsideFiles();
   llvm::outs().flush();
   llvm::errs().flush();
   std::_Exit(code);
 }
 
-static int execute(const Arguments &arguments, Plan &plan) {
-  if (!arguments.data.empty())
-    setRunValue(plan, runkeys::kData, arguments.data);
+static Status unknownBackend(llvm::StringRef name) {
+  std::string shown = "--backend=" + escaped(name);
+  if (name == "mpi" || name == "cuda")
+    return Status::usage(shown + " is not supported yet");
+  std::vector<std::string_view> names;
+  for (const runtime::BackendInfo &backend : runtime::backends())
+    names.push_back(backend.text);
+  return Status::usage(shown + " is not one of " + llvm::join(names, ", "));
+}
+
+/// All that can be said before the first step.
+static Status prepare(const Arguments &arguments, const Input &input,
+                      Plan &plan, runtime::JobOptions &options) {
+  if (arguments.save == "-")
+    return Status::usage("--save=-: weights are binary, name a file for them");
+  Status status = chooseModule(arguments, plan, options.module);
+  if (status.ok())
+    status = chooseSteps(arguments, plan, options.steps);
+  if (status.ok())
+    status = findData(arguments, input, *options.module, plan);
+  if (status.ok())
+    status = checkRunPaths(arguments, plan);
+  if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
+      options.module->name == llvm::StringRef("synthetic"))
+    llvm::errs() << "warning: --data has no effect with module synthetic\n";
+  return status;
+}
+
+static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
   runtime::JobOptions options;
   options.backend = arguments.backend;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
   options.onStep = ProgressLine(arguments.quiet);
   options.onStuck = [](const std::string &table) { llvm::errs() << table; };
-  Status status = chooseModule(arguments, plan, options.module);
-  if (status.ok())
-    status = chooseSteps(arguments, plan, options.steps);
-  if (status.ok())
-    status = checkOutputs(arguments);
+  Status status = prepare(arguments, input, plan, options);
   if (!status.ok())
     return fail(status);
 
@@ -256,24 +211,16 @@ static int execute(const Arguments &arguments, Plan &plan) {
   if (!status.ok())
     endProcess(fail(status));
 
-  std::optional<PlanTiming> predicted;
-  uint64_t warmSteps = 2 + options.costSteps;
-  if (!result.costs.empty() && options.steps > warmSteps)
-    predicted = predictTiming(plan, measuredCosts(result.costs));
+  Prediction prediction = predict(plan, result, options);
   if (!arguments.quiet)
-    printSummary(llvm::outs(), plan, result, predicted, warmSteps);
-  status = writeTimelines(arguments, plan, result, predicted);
+    printSummary(llvm::outs(), arguments, plan, result, prediction);
+  status = writeTimelines(arguments, plan, result, prediction);
   return status.ok() ? 0 : fail(status);
 }
 
 int commands::run(const Arguments &arguments) {
-  if (!runtime::findBackend(arguments.backend)) {
-    std::vector<std::string_view> names;
-    for (const runtime::BackendInfo &backend : runtime::backends())
-      names.push_back(backend.text);
-    return fail(Status::usage("--backend=" + escaped(arguments.backend) +
-                              " is not one of " + llvm::join(names, ", ")));
-  }
+  if (!runtime::findBackend(arguments.backend))
+    return fail(unknownBackend(arguments.backend));
   Input input;
   Status status = readInput(arguments.input, input);
   if (!status.ok())
@@ -284,7 +231,7 @@ int commands::run(const Arguments &arguments) {
   printDiagnostics(arguments, invocation);
   if (code != 0)
     return code;
-  return execute(arguments, *invocation.compilation.plan);
+  return execute(arguments, input, *invocation.compilation.plan);
 }
 
 } // namespace sluice

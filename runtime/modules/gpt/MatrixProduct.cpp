@@ -1,11 +1,14 @@
 //===- runtime/modules/gpt/MatrixProduct.cpp - Products by the library ---===//
 #include "runtime/modules/gpt/MatrixProduct.h"
 
+#include "ir/Units.h"
+
 #include <cblas.h>
 #include <dlfcn.h>
 
 #include <cstdlib>
 #include <string>
+#include <sys/mman.h>
 #include <utility>
 #include <vector>
 
@@ -45,6 +48,26 @@ Library::Library() {
   find(handle, "cblas_dgemm", multiplyDouble, fault);
   find(handle, "openblas_set_num_threads", setThreads, fault);
   find(handle, "openblas_get_corename", kernelName, fault);
+}
+
+/// What the library takes as it is loaded, and for every thread that is inside
+/// it: OpenBLAS 0.3 asks for a buffer of 128 MiB, of which it touches little.
+/// Where it gets none it asks again, for ever.
+constexpr uint64_t kLibraryBytes = uint64_t(48) << 20;
+constexpr uint64_t kThreadBytes = uint64_t(128) << 20;
+
+/// Finds out whether the address space has room for that, by taking it.
+Status checkRoom(uint32_t threads) {
+  const uint64_t bytes = kLibraryBytes + threads * kThreadBytes;
+  void *room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    return Status::environment("the matrix library " SLUICE_OPENBLAS " needs " +
+                               formatBytes(bytes) + " of address space for " +
+                               std::to_string(threads) +
+                               " ranks, and there is less: see ulimit -v");
+  ::munmap(room, bytes);
+  return Status();
 }
 
 const Library &library() {
@@ -101,7 +124,9 @@ template <typename Real> bool isRight(size_t m, size_t n, size_t k) {
   return true;
 }
 
-Status prepareOnce() {
+Status prepareOnce(uint32_t threads) {
+  if (Status status = checkRoom(threads); !status.ok())
+    return status;
   if (!library().fault.empty())
     return Status::environment("cannot load the matrix library " SLUICE_OPENBLAS
                                ": " +
@@ -138,8 +163,8 @@ void multiply(Matrix<double> a, Matrix<double> b, double *c, size_t stride,
       b.data, int(b.stride), into == Into::Add ? 1.0 : 0.0, c, int(stride));
 }
 
-Status prepareMatrixProducts() {
-  static const Status kStatus = prepareOnce();
+Status prepareMatrixProducts(uint32_t threads) {
+  static const Status kStatus = prepareOnce(threads);
   return kStatus;
 }
 

@@ -5,6 +5,7 @@
 #include "ir/Status.h"
 
 #include <cstddef>
+#include <cstdint>
 
 namespace sluice::gpt {
 
@@ -50,8 +51,9 @@ void multiply(Matrix<Real> a, Matrix<Real> b, Real *c,
 
 /// Loads the library, sets it to one thread and compares some of its products
 /// with plain loops; done once in a process. Old versions of the library go
-/// wrong on processors they do not know. A fault says how to go on.
-Status prepareMatrixProducts();
+/// wrong on processors they do not know. `threads` will use it at a time: room
+/// for them is looked for first. A fault says how to go on.
+Status prepareMatrixProducts(uint32_t threads = 1);
 
 } // namespace sluice::gpt
 

@@ -34,11 +34,16 @@ int fail(sluice_error *error, std::string_view message) {
   return kFailure;
 }
 
-/// Runs `body`, which returns a Status; nothing is thrown to the caller.
-template <typename Body> int guarded(sluice_error *error, Body body) {
+/// Runs `body`, which returns a Status; nothing but std::bad_alloc is thrown to
+/// the caller. A fault of the machine's is returned as `environment`.
+template <typename Body>
+int guarded(sluice_error *error, Body body, int environment = kFailure) {
   try {
     Status status = body();
-    return status.ok() ? 0 : fail(error, status.message());
+    if (status.ok())
+      return 0;
+    fail(error, status.message());
+    return status.fault() == Fault::Environment ? environment : kFailure;
   } catch (const std::bad_alloc &) {
     throw; // the environment's fault, which the runtime tells apart
   } catch (const std::exception &exception) {
@@ -52,13 +57,16 @@ template <typename Real> StageState<Real> &stateOf(void *instance) {
 
 template <typename Real>
 int create(const sluice_stage *stage, void **instance, sluice_error *error) {
-  return guarded(error, [&] {
-    StageState<Real> *state = nullptr;
-    Status status = StageState<Real>::create(*stage, state);
-    if (status.ok())
-      *instance = state;
-    return status;
-  });
+  return guarded(
+      error,
+      [&] {
+        StageState<Real> *state = nullptr;
+        Status status = StageState<Real>::create(*stage, state);
+        if (status.ok())
+          *instance = state;
+        return status;
+      },
+      SLUICE_ENVIRONMENT);
 }
 
 template <typename Real>

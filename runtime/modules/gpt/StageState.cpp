@@ -83,7 +83,7 @@ Status StageState<Real>::create(const sluice_stage &stage,
   if (largest > uint64_t(INT64_MAX))
     return Status::input("the stage needs more than " +
                          std::to_string(INT64_MAX) + " bytes");
-  if (Status status = prepareMatrixProducts(); !status.ok())
+  if (Status status = prepareMatrixProducts(stage.ranks); !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
     if (Status status = state->text.read(state->config); !status.ok())

@@ -64,23 +64,52 @@ uint64_t wordAt(uint64_t seed, uint64_t i) {
   return seed + i * sluice::kSplitMixStep;
 }
 
-void fill(const sluice_buffer &buffer, const Content &content) {
-  const uint64_t seed = seedOf(content);
-  auto *const bytes = static_cast<unsigned char *>(buffer.data);
-  uint64_t at = 0;
-  for (; at + 8 <= buffer.bytes; at += 8) {
+/// A large buffer is written and checked in parts only, so that its size takes
+/// no time: lines at its start, its end and evenly between, the same for who
+/// writes and who reads.
+constexpr uint64_t kWholeBytes = 16384; ///< up to so many, all of it
+constexpr uint64_t kLineBytes = 64;
+constexpr uint64_t kLines = 64;
+
+/// Calls `visit(begin, end)` for the parts of a buffer, in order, while it
+/// returns true. Parts begin at a multiple of 8.
+template <typename Visit> void visitParts(uint64_t bytes, Visit visit) {
+  if (bytes <= kWholeBytes) {
+    visit(uint64_t(0), bytes);
+    return;
+  }
+  const uint64_t last = (bytes - kLineBytes) / 8;
+  for (uint64_t line = 0; line + 1 < kLines; ++line) {
+    const uint64_t begin = last / (kLines - 1) * line * 8;
+    if (!visit(begin, begin + kLineBytes))
+      return;
+  }
+  visit(last * 8, bytes);
+}
+
+void fillPart(unsigned char *bytes, uint64_t at, uint64_t end, uint64_t seed) {
+  for (; at + 8 <= end; at += 8) {
     const uint64_t word = wordAt(seed, at / 8);
     std::memcpy(bytes + at, &word, 8);
   }
   const uint64_t last = wordAt(seed, at / 8);
-  std::memcpy(bytes + at, &last, buffer.bytes - at);
+  std::memcpy(bytes + at, &last, end - at);
 }
 
-/// Position of the first byte that is not the pattern's, or buffer.bytes.
-uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
-  const auto *const bytes = static_cast<const unsigned char *>(buffer.data);
-  for (uint64_t at = 0; at < buffer.bytes; at += 8) {
-    const uint64_t length = buffer.bytes - at < 8 ? buffer.bytes - at : 8;
+void fill(const sluice_buffer &buffer, const Content &content) {
+  const uint64_t seed = seedOf(content);
+  auto *const bytes = static_cast<unsigned char *>(buffer.data);
+  visitParts(buffer.bytes, [&](uint64_t begin, uint64_t end) {
+    fillPart(bytes, begin, end, seed);
+    return true;
+  });
+}
+
+/// Position of the first byte of [at, end) that is not the pattern's, or end.
+uint64_t firstWrongIn(const unsigned char *bytes, uint64_t at, uint64_t end,
+                      uint64_t seed) {
+  for (; at < end; at += 8) {
+    const uint64_t length = end - at < 8 ? end - at : 8;
     const uint64_t word = wordAt(seed, at / 8);
     if (std::memcmp(bytes + at, &word, length) == 0)
       continue;
@@ -90,7 +119,21 @@ uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
       if (bytes[at + i] != expected[i])
         return at + i;
   }
-  return buffer.bytes;
+  return end;
+}
+
+/// Position of the first byte that is checked and not the pattern's, or
+/// buffer.bytes.
+uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
+  const auto *const bytes = static_cast<const unsigned char *>(buffer.data);
+  uint64_t wrong = buffer.bytes;
+  visitParts(buffer.bytes, [&](uint64_t begin, uint64_t end) {
+    const uint64_t at = firstWrongIn(bytes, begin, end, seed);
+    if (at != end)
+      wrong = at;
+    return at == end;
+  });
+  return wrong;
 }
 
 /// 0 if `buffer` holds `content`, else 1 and a sentence.

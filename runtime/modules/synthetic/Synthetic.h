@@ -4,7 +4,8 @@
 // it (none where the plan counts abstract units) and proves that memory and
 // messages are right: it fills whatever it writes with a pattern that depends
 // on step, kind, producing and consuming stage, microbatch and position, and
-// checks that whatever it reads holds what its producer wrote. Parameters,
+// checks that whatever it reads holds what its producer wrote; in a buffer over
+// 16 KiB only 64 lines, so that its size takes no time. Parameters,
 // gradients and optimizer state hold a pattern for the whole run, which the
 // optimizer step checks. It accepts any sizes.
 //
