@@ -26,6 +26,8 @@ namespace sluice {
 /// Warmup counts as the rule is given them.
 struct WarmupCounts {
   std::vector<uint32_t> perRank; ///< empty: the schedule has no such rule
+  /// What kept a search from higher counts, a sentence a rank.
+  std::vector<std::string> bounds;
 };
 
 struct Compilation {

@@ -144,7 +144,7 @@ Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
     if (outcome != Outcome::Done)
       return outcome;
     state.stepEnds[step % state.stepEnds.size()] = nowNanoseconds();
-    if (state.reports)
+    if (state.lossShare != 0)
       outcome = takeLoss(step, failure);
     return outcome == Outcome::Done ? tell(step, failure) : outcome;
   } catch (const std::bad_alloc &) {
@@ -189,11 +189,10 @@ Outcome RankThread::tell(uint64_t step, Failure &failure) {
   if (!job.options.onStep)
     return Outcome::Done;
   StepInfo info{step, job.options.steps, 0, false, stepSeconds(job, step)};
-  for (const RankState &rank : job.ranks)
-    if (rank.reports && rank.hasLoss) {
-      info.loss = rank.losses[step % rank.losses.size()];
-      info.hasLoss = true;
-    }
+  if (std::optional<double> loss = lossOf(job, step)) {
+    info.loss = *loss;
+    info.hasLoss = true;
+  }
   job.options.onStep(info);
   return Outcome::Done;
 }
@@ -244,13 +243,13 @@ private:
 };
 } // namespace
 
-/// The rank that computes the last stage.
-static Id reportingRank(const Plan &plan) {
-  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
-    for (const PlanOp &op : plan.ranks[rank].ops)
-      if (isCompute(op.op) && op.stage + 1 == plan.stages.size())
-        return rank;
-  return 0;
+/// The part of the last stage's microbatches that `rank` computes.
+static double lossShareOf(const Plan &plan, const RankPlan &rank) {
+  auto count =
+      std::count_if(rank.ops.begin(), rank.ops.end(), [&](const PlanOp &op) {
+        return op.op == Op::Forward && op.stage + 1 == plan.stages.size();
+      });
+  return static_cast<double>(count) / std::max(1u, plan.microbatches);
 }
 
 Status JobRunner::prepare() {
@@ -271,7 +270,8 @@ Status JobRunner::prepare() {
         static_cast<uint32_t>(plan.ranks[rank].streams.size()));
   job->ranks.resize(ranks);
   job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(options) + 1);
-  job->ranks[reportingRank(plan)].reports = true;
+  for (Id rank = 0; rank < ranks; ++rank)
+    job->ranks[rank].lossShare = lossShareOf(plan, plan.ranks[rank]);
   job->costBegin =
       options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
   job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);

@@ -17,7 +17,7 @@ void allocateResults(JobState &job, Id rank) {
   RankState &state = job.ranks[rank];
   const uint64_t kept = keptSteps(job.options);
   state.stepEnds.assign(kept + 1, 0); // and the step before
-  if (state.reports)
+  if (state.lossShare != 0)
     state.losses.assign(kept, 0);
   if (job.options.recordLastStep)
     state.times.assign(state.executor->operations(), OpTime());
@@ -37,15 +37,25 @@ double stepSeconds(const JobState &job, uint64_t step) {
   return 1e-9 * static_cast<double>(stepEnd(job, step) - before);
 }
 
+std::optional<double> lossOf(const JobState &job, uint64_t step) {
+  double sum = 0;
+  bool has = false;
+  for (const RankState &rank : job.ranks)
+    if (rank.hasLoss) {
+      sum += rank.lossShare * rank.losses[step % rank.losses.size()];
+      has = true;
+    }
+  return has ? std::optional(sum) : std::nullopt;
+}
+
 static void collectSteps(const JobState &job, JobResult &result) {
   const uint64_t kept = keptSteps(job.options);
   result.firstStep = job.options.steps - kept;
   for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
     result.stepSeconds.push_back(stepSeconds(job, s));
-  for (const RankState &rank : job.ranks)
-    if (rank.hasLoss)
-      for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
-        result.losses.push_back(rank.losses[s % rank.losses.size()]);
+  for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
+    if (std::optional<double> loss = lossOf(job, s))
+      result.losses.push_back(*loss);
 }
 
 static void addSpans(const Plan &plan, Id rank, const OpTime *times,

@@ -13,6 +13,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace sluice::runtime {
@@ -22,7 +23,8 @@ struct RankState {
   std::unique_ptr<Backend> backend;
   std::unique_ptr<Executor> executor; ///< after the backend: goes first
   Status loaded;
-  bool reports = false;          ///< holds the last stage
+  /// Its part of the last stage's microbatches; not 0: it reports a loss.
+  double lossShare = 0;
   std::vector<int64_t> stepEnds; ///< nanoseconds, step modulo its size
   std::vector<double> losses;    ///< the same way; of the reporting rank
   bool hasLoss = false;
@@ -72,6 +74,10 @@ uint64_t keptSteps(const JobOptions &options);
 
 /// What `step` took, once all ranks have ended it.
 double stepSeconds(const JobState &job, uint64_t step);
+
+/// The loss of a step that all ranks have ended: the mean over its
+/// microbatches, which the copies of the last stage share; none without a loss.
+std::optional<double> lossOf(const JobState &job, uint64_t step);
 
 /// Gives `rank` the memory that its steps will write results to.
 void allocateResults(JobState &job, Id rank);

@@ -131,17 +131,21 @@ Graph buildGraph(const StageGraph &stages, uint32_t microbatches, TimeUnit unit,
   return GraphBuilder(stages, microbatches, isSplit).build(unit);
 }
 
-bool passes::BuildGraph(Compilation &c) {
-  size_t stages = c.stages->stages.size();
-  uint32_t microbatches = c.spec->pipeline.microbatches;
-  std::vector<bool> split(stages * microbatches);
-  for (const OrderEntry &entry : c.orders->entries)
+Graph buildGraph(const StageGraph &stages, const Orders &orders,
+                 uint32_t microbatches, TimeUnit unit) {
+  size_t count = stages.stages.size();
+  std::vector<bool> split(count * microbatches);
+  for (const OrderEntry &entry : orders.entries)
     if (entry.op == Op::BackwardInput || entry.op == Op::BackwardWeight)
-      split[entry.microbatch * stages + entry.stage] = true;
-  c.graph = buildGraph(*c.stages, microbatches, c.spec->model.timeUnit,
-                       [&](Id stage, Id microbatch) {
-                         return split[microbatch * stages + stage];
-                       });
+      split[entry.microbatch * count + entry.stage] = true;
+  return buildGraph(stages, microbatches, unit, [&](Id stage, Id microbatch) {
+    return split[microbatch * count + stage];
+  });
+}
+
+bool passes::BuildGraph(Compilation &c) {
+  c.graph = buildGraph(*c.stages, *c.orders, c.spec->pipeline.microbatches,
+                       c.spec->model.timeUnit);
   return true;
 }
 

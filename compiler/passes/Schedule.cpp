@@ -3,12 +3,14 @@
 // choose-schedule: needs a spec, finds the row of its schedule (or reads the
 // orders that it gives) and places the stages; fails where the schedule does
 // not allow the spec's other keys. warmup: sets the counts that the schedule's
-// rule is given: its own, or the spec's list. order: runs the rule. schedule:
-// finds the orders in the graph. verify-schedule: proves them complete and free
-// of cycles; fails only where a spec's own orders or counts do.
+// rule is given: its own, the spec's list, or the result of a search. order:
+// runs the rule. schedule: finds the orders in the graph. verify-schedule:
+// proves them complete and free of cycles; fails only where a spec's own orders
+// or counts do.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
+#include "compiler/passes/WarmupSearch.h"
 #include "ir/verify/Verify.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -70,7 +72,8 @@ bool passes::ChooseWarmup(Compilation &c) {
     return true;
   const PipelineSpec &pipeline = c.spec->pipeline;
   const auto *list = std::get_if<std::vector<uint32_t>>(&pipeline.warmup.value);
-  if (list && !info->adjustableWarmup)
+  bool isAuto = std::holds_alternative<WarmupAuto>(pipeline.warmup.value);
+  if ((list || isAuto) && !info->adjustableWarmup)
     c.diagnostics.warning(pipeline.warmup.where,
                           "pipeline.warmup has no effect with schedule " +
                               pipeline.schedule.value);
@@ -78,6 +81,10 @@ bool passes::ChooseWarmup(Compilation &c) {
     if (!checkWarmupList(c, *list))
       return false;
     c.warmup->perRank = *list;
+    return true;
+  }
+  if (isAuto && info->adjustableWarmup) {
+    c.warmup = searchWarmup(c);
     return true;
   }
   if (!info->warmup)

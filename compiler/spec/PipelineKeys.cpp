@@ -66,17 +66,14 @@ void warmup(const Field &field, PipelineSpec &pipeline) {
       field.set(pipeline.warmup, Warmup(std::move(*counts)));
     return;
   }
-  std::string must = "standard, or a list of one count per rank";
+  std::string must = "standard, auto, or a list of one count per rank";
   std::optional<std::string_view> text = field.scalar(must);
   if (!text)
     return;
   if (*text == "standard")
     field.set(pipeline.warmup, Warmup(WarmupStandard{}));
   else if (*text == "auto")
-    field.reader
-        .error(field.where,
-               field.name() + " is auto, which is not supported yet")
-        .note("it may be " + must);
+    field.set(pipeline.warmup, Warmup(WarmupAuto{}));
   else
     field.mismatch(must);
 }

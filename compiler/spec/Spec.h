@@ -109,10 +109,10 @@ struct LayoutEnds {
 using Layout =
     std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>, LayoutEnds>;
 
-/// `warmup`: standard, or one count per rank. `auto` is refused by name until
-/// it exists.
+/// `warmup`: standard, auto, or one count per rank.
 struct WarmupStandard {};
-using Warmup = std::variant<WarmupStandard, std::vector<uint32_t>>;
+struct WarmupAuto {};
+using Warmup = std::variant<WarmupStandard, WarmupAuto, std::vector<uint32_t>>;
 
 /// What `schedule` is called where the spec gives the orders themselves.
 inline constexpr const char *kOwnOrders = "orders";

@@ -20,6 +20,9 @@ Report reportOf(const Compilation &c) {
   for (const Diagnostic &diagnostic : c.diagnostics.all())
     if (diagnostic.severity == Severity::Warning)
       input.warnings.push_back(diagnostic.message);
+  if (c.warmup)
+    for (const std::string &bound : c.warmup->bounds)
+      input.warnings.push_back(bound);
   return buildReport(input);
 }
 
