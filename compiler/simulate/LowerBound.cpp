@@ -2,37 +2,43 @@
 //
 // Derived from what one rank must wait for; after the reasoning in Qi et al.,
 // "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241) and "Pipeline
-// Parallelism with Controllable Memory" (arXiv 2405.15362).
+// Parallelism with Controllable Memory" (arXiv 2405.15362), here for any number
+// of stages on a rank.
 //
-// Chain, one stage a rank. F, I, W: times of stage r; C: of a message; M_B: its
-// saved bytes per microbatch, of which M_W stay until W; A: bytes that a rank
-// has for them. L = min(m, A / M_B) microbatches fit before any backward.
-// D_r = Σ_{j>r} (F_j + I_j + both messages between j-1 and j): from the end of
-// a forward on r to the earliest start of its backward.
-//   head   From the first forward to the first backward pass F_r + D_r at
-//          least, and only forwards that fit can run: idle ≥ F_r + D_r - L·F_r.
-//   tail   From the end of the last forward to the start of its backward pass
-//          D_r at least, and only backwards of what is then in memory can run:
-//          x microbatches before I (one of them the last itself) and y before
-//          W: idle ≥ D_r - max{(x-1)(I_r+W_r) + y·W_r : x·M_B + y·M_W ≤ A,
-//          x + y ≤ m}.
-//   Both windows are apart if m > L (the last forward cannot come before the
-//   first backward): add them; else take the larger.
-//   bytes  Each microbatch holds M_B for F_r + D_r + I_r at least and M_W for
-//          W_r (Little's law): A·span ≥ m·(M_B(F_r+D_r+I_r) + M_W·W_r).
-//   So span_r ≥ max(m(F_r+I_r+W_r) + idle, bytes).
-//   start  Rank r cannot start before Σ_{j<r} (F_j + C).
-//   finish After the last I on r its gradient passes every j < r, and each of
-//          these ends with the W of that microbatch. Of r's own W at most
-//          min(m, A / M_W) can be put off until after its last I.
-//   makespan ≥ start + span_r, and ≥ start + m(F_r+I_r) + W not put off + idle
-//   + finish.
+// A chain of stages; rank r holds a < … < z (one stage: a = z). F, I, W: times
+// of a stage; M: its saved bytes per microbatch, of which K stay until W; A:
+// bytes that r has for them. path(x, y): time of the chain from the start of x
+// to the start of y, messages between ranks included.
+//   head   The first backward on r comes path(F_a, I_z) after its first forward
+//          at least, and only forwards that fit can run until then:
+//          idle ≥ path(F_a, I_z) - max{Σ x_c F_c : Σ x_c M_c ≤ A, x_c ≤ m}.
+//   tail   The last forward on r is one of z. Until I_a of its microbatch pass
+//          path(F_z, I_a) - F_z, and only what is in memory then can run, less
+//          that I_a and its W:
+//          idle ≥ path(F_z, I_a) - F_z + I_a + W_a
+//                 - max{Σ x_c (I_c + W_c) + Σ y_c W_c :
+//                       Σ x_c M_c + Σ y_c K_c ≤ A, x_c + y_c ≤ m}.
+//   Both windows are apart if not all forwards fit (the last cannot come before
+//   the first backward): add them; else take the larger.
+//   bytes  Each microbatch holds M_c from F_c to the end of I_c and K_c for W_c
+//          (Little's law): A·span ≥ m·Σ_c (M_c (path(F_c, I_c) + I_c) + K_c
+//          W_c).
+//   So span_r ≥ max(m Σ_c (F_c+I_c+W_c) + idle, bytes).
+//   start  Rank r cannot start before path(F_0, F_a).
+//   finish After the last I on r its gradient passes every stage before a, and
+//          each of these ends with the W of that microbatch. Of r's own W only
+//          as many can be put off until after its last I as fit.
+//   makespan ≥ start + span_r, and ≥ start + m Σ_c (F_c+I_c) + W not put off +
+//   idle + finish.
+// With one stage a rank the maxima are over one kind and exact; with several
+// they are bounded by filling memory with what works most per byte.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/simulate/LowerBound.h"
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace sluice {
 namespace {
@@ -42,138 +48,248 @@ Ticks clamp(__int128 time) {
       std::clamp<__int128>(time, 0, static_cast<__int128>(kMaxTicks)));
 }
 
-/// What a rank can hold, and the bytes of its stage.
-struct Room {
-  uint32_t microbatches;
-  std::optional<Bytes> bytes; ///< for activations; none: unlimited
-  Bytes saved;                ///< M_B
-  Bytes kept;                 ///< M_W
+/// A kind of thing that memory can be filled with.
+struct Item {
+  __int128 work;  ///< of one
+  Bytes bytes;    ///< of one
+  uint32_t count; ///< there are no more
+};
 
-  uint32_t fit(Bytes each) const {
-    if (!bytes || each == 0)
-      return microbatches;
-    Bytes count = std::max<Bytes>(1, *bytes / each);
-    return static_cast<uint32_t>(std::min<Bytes>(count, microbatches));
+/// The most work of items that fit in `room` bytes, or a little more: parts of
+/// an item count. All fits without a limit.
+__int128 mostWork(std::vector<Item> items, std::optional<Bytes> room) {
+  std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) {
+    return a.work * b.bytes > b.work * a.bytes;
+  });
+  __int128 work = 0, left = room ? __int128(*room) : 0;
+  for (const Item &item : items) {
+    __int128 all = __int128(item.bytes) * item.count;
+    if (!room || all <= left) {
+      work += item.work * item.count;
+      left -= all;
+      continue;
+    }
+    // Rounded up: the part that still fits.
+    __int128 whole = left / item.bytes, rest = left % item.bytes;
+    work += item.work * whole;
+    return work + (item.work / item.bytes + 1) * rest;
   }
+  return work;
+}
+
+/// The stages of a rank, in order, and the bytes for what they save.
+struct RankStages {
+  std::vector<Id> stages;
+  std::optional<Bytes> room; ///< none: unlimited
 };
 
 class ChainBound {
 public:
   ChainBound(const Graph &graph, const Network &network,
-             std::optional<Bytes> memory)
-      : graph(graph), network(network), memory(memory), m(graph.microbatches) {}
+             std::optional<Bytes> memory, std::vector<Id> ranksOfStages)
+      : graph(graph), network(network), memory(memory),
+        rankOf(std::move(ranksOfStages)), m(graph.microbatches) {
+    addTimes();
+  }
 
-  Ticks bound(Objective objective) const;
+  Ticks bound(Objective objective, uint32_t ranks) const;
 
 private:
-  __int128 forwardMessage(size_t edge) const { return message(edge, false); }
-  __int128 backwardMessage(size_t edge) const { return message(edge, true); }
-  __int128 message(size_t edge, bool back) const;
-  Room room(const Stage &stage) const;
-  __int128 idle(const Stage &stage, const Room &room, __int128 ahead) const;
-  __int128 span(const Stage &stage, const Room &room, __int128 ahead) const;
-  __int128 byteTime(const Stage &stage, const Room &room, __int128 ahead) const;
+  const Stage &stage(Id id) const { return graph.stages[id]; }
+  Bytes keptOf(Id id) const {
+    return std::min(stage(id).bytes.keptForWeight, stage(id).bytes.activation);
+  }
+  void addTimes();
+  __int128 message(Id edge, bool back) const;
+  std::optional<Bytes> roomOf(const std::vector<Id> &stages) const;
+  /// From the start of F of `from` to the start of I of `to`.
+  __int128 path(Id from, Id to) const {
+    return turn - forwardAt[from] + backwardAt[to];
+  }
+  __int128 head(const RankStages &rank) const;
+  __int128 tail(const RankStages &rank) const;
+  __int128 idle(const RankStages &rank) const;
+  __int128 byteTime(const RankStages &rank) const;
+  __int128 weightsLeft(const RankStages &rank) const;
+  __int128 finish(Id before) const;
+  __int128 ofRank(const RankStages &rank, Objective objective) const;
 
   const Graph &graph;
   const Network &network;
   std::optional<Bytes> memory;
+  std::vector<Id> rankOf; ///< per stage
   __int128 m;
+  /// Of one microbatch alone: when F of a stage starts after that of stage 0,
+  /// when the last F has ended, and when I starts after that.
+  std::vector<__int128> forwardAt, backwardAt;
+  __int128 turn = 0;
 };
 
-/// Time of a message over edge `edge`, between ranks `edge` and `edge` + 1.
-__int128 ChainBound::message(size_t edge, bool back) const {
-  Id low = static_cast<Id>(edge), high = low + 1;
+void ChainBound::addTimes() {
+  auto count = static_cast<Id>(graph.stages.size());
+  forwardAt.assign(count, 0);
+  backwardAt.assign(count, 0);
+  for (Id s = 1; s < count; ++s)
+    forwardAt[s] =
+        forwardAt[s - 1] + stage(s - 1).forward + message(s - 1, false);
+  turn = forwardAt[count - 1] + stage(count - 1).forward;
+  for (Id s = count - 1; s-- > 0;)
+    backwardAt[s] =
+        backwardAt[s + 1] + stage(s + 1).backwardInput + message(s, true);
+}
+
+/// Time of a message over edge `edge`, between stages `edge` and `edge` + 1.
+__int128 ChainBound::message(Id edge, bool back) const {
+  Id low = rankOf[edge], high = rankOf[edge + 1];
+  if (low == high)
+    return 0;
   Link link = back ? network.between(high, low) : network.between(low, high);
   return __int128(link.latency) +
          link.occupancy(graph.edges[edge].bytes, graph.timeUnit);
 }
 
-Room ChainBound::room(const Stage &stage) const {
-  const StageBytes &bytes = stage.bytes;
-  Room room{graph.microbatches, std::nullopt, bytes.activation,
-            std::min(bytes.keptForWeight, bytes.activation)};
-  if (memory) {
-    __int128 rest = __int128(*memory) - bytes.parameters - bytes.gradients -
-                    bytes.optimizer - bytes.workspace;
-    // One microbatch runs in any case, or there is no schedule at all.
-    room.bytes = std::max(rest < 0 ? 0 : static_cast<Bytes>(rest), room.saved);
+std::optional<Bytes> ChainBound::roomOf(const std::vector<Id> &stages) const {
+  if (!memory)
+    return std::nullopt;
+  __int128 rest = *memory;
+  Bytes one = 0, workspace = 0;
+  for (Id id : stages) {
+    const StageBytes &bytes = stage(id).bytes;
+    rest -= __int128(bytes.parameters) + bytes.gradients + bytes.optimizer;
+    workspace = std::max(workspace, bytes.workspace);
+    one += bytes.activation;
   }
-  return room;
+  rest -= workspace;
+  // One microbatch runs in any case, or there is no schedule at all.
+  return std::max(rest < 0 ? 0 : static_cast<Bytes>(rest), one);
 }
 
-__int128 ChainBound::idle(const Stage &stage, const Room &room,
-                          __int128 ahead) const {
-  uint32_t fit = room.fit(room.saved);
-  __int128 head = stage.forward + ahead - __int128(fit) * stage.forward;
+__int128 ChainBound::head(const RankStages &rank) const {
+  std::vector<Item> forwards;
+  for (Id id : rank.stages)
+    forwards.push_back(
+        {stage(id).forward, stage(id).bytes.activation, graph.microbatches});
+  if (forwards.size() == 1 && rank.room && forwards[0].bytes != 0) {
+    Bytes fit = *rank.room / forwards[0].bytes; // whole ones only
+    return path(rank.stages.front(), rank.stages.back()) -
+           __int128(std::min<Bytes>(fit, graph.microbatches)) *
+               forwards[0].work;
+  }
+  return path(rank.stages.front(), rank.stages.back()) -
+         mostWork(std::move(forwards), rank.room);
+}
+
+__int128 ChainBound::tail(const RankStages &rank) const {
+  Id first = rank.stages.front(), last = rank.stages.back();
+  __int128 window = path(last, first) - stage(last).forward +
+                    stage(first).backwardInput + stage(first).backwardWeight;
+  std::vector<Item> items;
+  for (Id id : rank.stages) {
+    const Stage &of = stage(id);
+    items.push_back({__int128(of.backwardInput) + of.backwardWeight,
+                     of.bytes.activation, graph.microbatches});
+    items.push_back({of.backwardWeight, keptOf(id), graph.microbatches});
+  }
+  if (rank.stages.size() > 1 || !rank.room)
+    return window - mostWork(std::move(items), rank.room);
+  // One stage: x microbatches before I and y before W, whole ones.
   __int128 filled = 0;
-  for (uint32_t x = 1; x <= fit; ++x) {
-    uint32_t y = room.microbatches - x;
-    if (room.bytes && room.kept != 0)
-      y = static_cast<uint32_t>(
-          std::min<Bytes>(y, (*room.bytes - x * room.saved) / room.kept));
-    filled = std::max(
-        filled, __int128(x - 1) * (stage.backwardInput + stage.backwardWeight) +
-                    __int128(y) * stage.backwardWeight);
+  Bytes saved = std::max<Bytes>(1, items[0].bytes);
+  auto most = static_cast<uint32_t>(
+      items[0].bytes == 0
+          ? graph.microbatches
+          : std::min<Bytes>(*rank.room / saved, graph.microbatches));
+  for (uint32_t x = 1; x <= most; ++x) {
+    uint32_t y = graph.microbatches - x;
+    if (items[1].bytes != 0)
+      y = static_cast<uint32_t>(std::min<Bytes>(
+          y, (*rank.room - x * items[0].bytes) / items[1].bytes));
+    filled = std::max(filled, x * items[0].work + y * items[1].work);
   }
-  head = std::max<__int128>(head, 0);
-  __int128 tail = std::max<__int128>(ahead - filled, 0);
-  return room.microbatches > fit ? head + tail : std::max(head, tail);
+  return window - filled;
 }
 
-__int128 ChainBound::span(const Stage &stage, const Room &room,
-                          __int128 ahead) const {
-  __int128 work =
-      m * (stage.forward + stage.backwardInput + stage.backwardWeight) +
-      idle(stage, room, ahead);
-  return std::max(work, byteTime(stage, room, ahead));
+__int128 ChainBound::idle(const RankStages &rank) const {
+  __int128 before = std::max<__int128>(head(rank), 0);
+  __int128 after = std::max<__int128>(tail(rank), 0);
+  __int128 all = 0;
+  for (Id id : rank.stages)
+    all += m * stage(id).bytes.activation;
+  bool apart = rank.room && all > __int128(*rank.room);
+  return apart ? before + after : std::max(before, after);
 }
 
 /// The bound by bytes, 0 where it does not hold or its product is beyond 128
 /// bits.
-__int128 ChainBound::byteTime(const Stage &stage, const Room &room,
-                              __int128 ahead) const {
-  if (!room.bytes || *room.bytes == 0)
+__int128 ChainBound::byteTime(const RankStages &rank) const {
+  if (!rank.room || *rank.room == 0)
     return 0;
-  __int128 held = 0, kept = 0, product = 0;
-  if (__builtin_mul_overflow(__int128(room.saved),
-                             stage.forward + ahead + stage.backwardInput,
-                             &held) ||
-      __builtin_mul_overflow(__int128(room.kept),
-                             __int128(stage.backwardWeight), &kept) ||
-      __builtin_add_overflow(held, kept, &held) ||
-      __builtin_mul_overflow(held, m, &product))
-    return 0;
-  __int128 bytes = *room.bytes;
+  __int128 product = 0;
+  for (Id id : rank.stages) {
+    __int128 held = 0, kept = 0;
+    if (__builtin_mul_overflow(__int128(stage(id).bytes.activation),
+                               path(id, id) + stage(id).backwardInput, &held) ||
+        __builtin_mul_overflow(__int128(keptOf(id)),
+                               __int128(stage(id).backwardWeight), &kept) ||
+        __builtin_add_overflow(held, kept, &held) ||
+        __builtin_mul_overflow(held, m, &held) ||
+        __builtin_add_overflow(product, held, &product))
+      return 0;
+  }
+  __int128 bytes = *rank.room;
   return product / bytes + (product % bytes != 0);
 }
 
-Ticks ChainBound::bound(Objective objective) const {
-  size_t ranks = graph.stages.size();
-  __int128 ahead = 0;
-  for (size_t r = 1; r < ranks; ++r)
-    ahead += graph.stages[r].forward + graph.stages[r].backwardInput +
-             forwardMessage(r - 1) + backwardMessage(r - 1);
-  __int128 start = 0, finish = 0, best = 0;
-  for (size_t r = 0; r < ranks; ++r) {
-    const Stage &stage = graph.stages[r];
-    Room here = room(stage);
-    __int128 longest = span(stage, here, ahead);
-    best = std::max(best, longest);
-    if (objective == Objective::Makespan) {
-      __int128 notPutOff = m - here.fit(here.kept);
-      __int128 through = m * (stage.forward + stage.backwardInput) +
-                         notPutOff * stage.backwardWeight +
-                         idle(stage, here, ahead) + finish;
-      best = std::max(best, start + std::max(longest, through));
-    }
-    if (r + 1 == ranks)
-      break;
-    start += stage.forward + forwardMessage(r);
-    finish = backwardMessage(r) + stage.backwardInput +
-             std::max<__int128>(stage.backwardWeight, finish);
-    const Stage &next = graph.stages[r + 1];
-    ahead -= next.forward + next.backwardInput + forwardMessage(r) +
-             backwardMessage(r);
+/// Weight gradients that cannot be put off until after the last I.
+__int128 ChainBound::weightsLeft(const RankStages &rank) const {
+  std::vector<Item> items;
+  __int128 all = 0;
+  for (Id id : rank.stages) {
+    items.push_back({stage(id).backwardWeight, keptOf(id), graph.microbatches});
+    all += m * stage(id).backwardWeight;
+  }
+  if (items.size() == 1 && rank.room && items[0].bytes != 0) {
+    Bytes fit = std::max<Bytes>(1, *rank.room / items[0].bytes);
+    return all -
+           __int128(std::min<Bytes>(fit, graph.microbatches)) * items[0].work;
+  }
+  return std::max<__int128>(0, all - mostWork(std::move(items), rank.room));
+}
+
+/// From the end of an I of stage `before` to the end of the step.
+__int128 ChainBound::finish(Id before) const {
+  __int128 time = 0;
+  for (Id s = 0; s < before; ++s)
+    time = message(s, true) + stage(s).backwardInput +
+           std::max<__int128>(stage(s).backwardWeight, time);
+  return time;
+}
+
+__int128 ChainBound::ofRank(const RankStages &rank, Objective objective) const {
+  __int128 inputs = 0, weights = 0;
+  for (Id id : rank.stages) {
+    inputs += m * (__int128(stage(id).forward) + stage(id).backwardInput);
+    weights += m * stage(id).backwardWeight;
+  }
+  __int128 waiting = idle(rank);
+  __int128 span = std::max(inputs + weights + waiting, byteTime(rank));
+  if (objective == Objective::Span)
+    return span;
+  Id first = rank.stages.front();
+  return forwardAt[first] +
+         std::max(span, inputs + weightsLeft(rank) + waiting + finish(first));
+}
+
+Ticks ChainBound::bound(Objective objective, uint32_t ranks) const {
+  std::vector<RankStages> held(ranks);
+  for (Id s = 0; s < rankOf.size(); ++s)
+    held[rankOf[s]].stages.push_back(s);
+  __int128 best = 0;
+  for (RankStages &rank : held) {
+    if (rank.stages.empty())
+      continue;
+    rank.room = roomOf(rank.stages);
+    best = std::max(best, ofRank(rank, objective));
   }
   return clamp(best);
 }
@@ -181,10 +297,9 @@ Ticks ChainBound::bound(Objective objective) const {
 /// How often each operation of a stage occurs.
 using OpCounts = std::array<uint32_t, kOpCount>;
 
-bool stagesAreChain(const Graph &graph, const Schedule &schedule) {
+bool stagesAreChain(const Graph &graph) {
   size_t count = graph.stages.size();
-  if (count == 0 || count != schedule.ranks() ||
-      graph.edges.size() + 1 != count)
+  if (count == 0 || graph.edges.size() + 1 != count)
     return false;
   for (Id i = 0; i < graph.edges.size(); ++i)
     if (graph.edges[i].from != i || graph.edges[i].to != i + 1)
@@ -192,18 +307,24 @@ bool stagesAreChain(const Graph &graph, const Schedule &schedule) {
   return true;
 }
 
-/// One stage a rank in order, each with one forward and one backward per
-/// microbatch at its stage's costs.
-bool isChain(const Graph &graph, const Schedule &schedule,
-             const ScheduleTiming &timing) {
-  if (!stagesAreChain(graph, schedule))
-    return false;
+/// The rank of each stage of a chain in which each is on one rank, with one
+/// forward and one backward per microbatch at its costs, and saves nothing by
+/// pairs; none of anything else.
+std::optional<std::vector<Id>> ranksOfChain(const Graph &graph,
+                                            const ScheduleTiming &timing) {
+  if (!stagesAreChain(graph))
+    return std::nullopt;
   std::vector<OpCounts> counts(graph.stages.size());
+  std::vector<Id> rankOf(graph.stages.size(), kNone);
   for (size_t node = 0; node < graph.nodes.size(); ++node) {
     const Node &n = graph.nodes[node];
-    if (n.stage != timing.rankOf[node] ||
-        n.duration != graph.stages[n.stage].duration(n.op))
-      return false;
+    Id &rank = rankOf[n.stage];
+    if (rank == kNone)
+      rank = timing.rankOf[node];
+    if (rank != timing.rankOf[node] ||
+        n.duration != graph.stages[n.stage].duration(n.op) ||
+        graph.stages[n.stage].overlapSaving != 0)
+      return std::nullopt;
     ++counts[n.stage][static_cast<unsigned>(n.op)];
   }
   auto complete = [&](const OpCounts &of) {
@@ -213,7 +334,9 @@ bool isChain(const Graph &graph, const Schedule &schedule,
            fused + number(Op::BackwardInput) == m &&
            fused + number(Op::BackwardWeight) == m;
   };
-  return std::all_of(counts.begin(), counts.end(), complete);
+  if (!std::all_of(counts.begin(), counts.end(), complete))
+    return std::nullopt;
+  return rankOf;
 }
 
 /// Part of `node`'s time after which what depends on it can start, if its
@@ -236,6 +359,8 @@ Ticks generalBound(const Graph &graph, const Schedule &schedule,
     Id rank = timing.rankOf[node];
     first[rank] = std::min(first[rank], earliest[node]);
     work[rank] += n.duration;
+    if (n.op == Op::Forward) // it may run together with a backward
+      work[rank] -= graph.stages[n.stage].overlapSaving;
     longest = std::max(longest, clamp(__int128(earliest[node]) + n.duration));
     Ticks out = clamp(__int128(earliest[node]) + timeToOutput(graph, n));
     auto [begin, end] = graph.outputs(node);
@@ -258,9 +383,10 @@ Ticks lowerBound(const Graph &graph, const Schedule &schedule,
                  const ScheduleTiming &timing, const Network &network,
                  Objective objective, std::optional<Bytes> memory) {
   Ticks bound = generalBound(graph, schedule, timing, objective);
-  if (isChain(graph, schedule, timing))
+  if (std::optional<std::vector<Id>> ranks = ranksOfChain(graph, timing))
     bound =
-        std::max(bound, ChainBound(graph, network, memory).bound(objective));
+        std::max(bound, ChainBound(graph, network, memory, std::move(*ranks))
+                            .bound(objective, schedule.ranks()));
   return bound;
 }
 

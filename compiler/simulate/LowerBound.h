@@ -17,10 +17,9 @@ namespace sluice {
 /// into its parts for inputs and for weights, and keeps at most `memory` bytes
 /// per rank (state, workspace and saved activations; none: unlimited).
 ///
-/// A chain of stages, one per rank in order, has the bounds that
-/// LowerBound.cpp derives; everything else the longest path and the work of
-/// each rank. Linear in nodes and values, for a chain also O(ranks ·
-/// microbatches).
+/// A chain of stages, each on one rank, has the bounds that LowerBound.cpp
+/// derives; everything else the longest path and the work of each rank. Linear
+/// in nodes and values, for a chain also O(stages · (ranks + microbatches)).
 Ticks lowerBound(const Graph &graph, const Schedule &schedule,
                  const ScheduleTiming &timing, const Network &network,
                  Objective objective, std::optional<Bytes> memory);
