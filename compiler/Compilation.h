@@ -26,7 +26,7 @@ namespace sluice {
 /// Warmup counts as the rule is given them.
 struct WarmupCounts {
   std::vector<uint32_t> perRank; ///< empty: the schedule has no such rule
-  /// What kept a search from higher counts, a sentence a rank.
+  /// Why they are not those of the book, in sentences.
   std::vector<std::string> bounds;
 };
 

@@ -1,7 +1,7 @@
 #include "compiler/MemoryAdvice.h"
 
 #include "compiler/MemoryLimit.h"
-#include "compiler/passes/PassManager.h"
+#include "compiler/Trial.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -10,16 +10,6 @@
 #include <algorithm>
 
 namespace sluice {
-
-/// Bytes of the largest rank if `spec` is compiled; none if it cannot be.
-static std::optional<Bytes> bytesNeeded(const Spec &spec) {
-  Diagnostics ignored;
-  Compilation trial(ignored);
-  trial.spec = spec;
-  if (!runPipeline(pipelineBefore("verify-plan"), trial))
-    return std::nullopt;
-  return neediestRank(*trial.plan).second;
-}
 
 namespace {
 /// Tries changes of a spec and notes those that fit.
@@ -58,12 +48,12 @@ private:
 
 void Advice::trySchedules() {
   for (const ScheduleInfo &info : allSchedules())
-    if (info.text != spec.pipeline.schedule.value)
-      tryChange("pipeline.schedule: " + std::string(info.text) +
-                    " instead of " + spec.pipeline.schedule.value,
-                [&](PipelineSpec &pipeline) {
-                  pipeline.schedule.value = std::string(info.text);
-                });
+    if (info.text != spec.pipeline.schedule.value &&
+        info.backward != BackwardRule::None)
+      tryChange(
+          "pipeline.schedule: " + std::string(info.text) + " instead of " +
+              spec.pipeline.schedule.value,
+          [&](PipelineSpec &pipeline) { setSchedule(pipeline, info.text); });
 }
 
 void Advice::trySmaller(const std::string &key,
@@ -90,13 +80,11 @@ void Advice::tryWarmup(llvm::ArrayRef<uint32_t> counts) {
       pipeline.warmup.given = true;
     };
   };
-  uint32_t high = *llvm::max_element(counts); // does not fit
-  uint32_t low = 0;                           // may fit
-  while (low + 1 < high) {
-    uint32_t middle = low + (high - low) / 2;
-    (fits(with(capped(middle))) ? low : high) = middle;
-  }
-  if (low < *llvm::max_element(counts))
+  uint32_t most = *llvm::max_element(counts); // does not fit
+  uint32_t low = largestThatFits(
+      0, most, [](uint32_t) { return true; },
+      [&](uint32_t cap) { return fits(with(capped(cap))).has_value(); });
+  if (low < most)
     tryChange("pipeline.warmup: [" +
                   llvm::join(llvm::map_range(capped(low),
                                              [](uint32_t count) {

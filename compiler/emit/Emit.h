@@ -7,12 +7,16 @@
 #ifndef SLUICE_COMPILER_EMIT_EMIT_H
 #define SLUICE_COMPILER_EMIT_EMIT_H
 
+#include "compiler/simulate/Compare.h"
 #include "compiler/simulate/Report.h"
 #include "ir/Graph.h"
 #include "ir/Schedule.h"
 #include "ir/Timeline.h"
 
+#include "llvm/Support/JSON.h"
 #include "llvm/Support/raw_ostream.h"
+
+#include <string>
 
 namespace sluice {
 
@@ -22,9 +26,12 @@ void emitOps(const Graph &graph, const Schedule &schedule,
 
 /// PyTorch's schedule CSV, `compute_only`: a row a rank, a cell an operation,
 /// no header, lines end in LF. Recomputes are left out: in PyTorch they happen
-/// inside of a stage's backward.
+/// inside of a stage's backward. Only where whyNotTorchCsv says nothing.
 void emitTorchCsv(const Graph &graph, const Schedule &schedule,
                   llvm::raw_ostream &out);
+
+/// Why PyTorch's CSV cannot hold `schedule`; empty if it can. Linear.
+std::string whyNotTorchCsv(const Graph &graph, const Schedule &schedule);
 
 /// Chrome's trace format, as Perfetto reads it: pid = rank, tid = stream. One
 /// abstract unit of time is shown as a microsecond.
@@ -52,7 +59,18 @@ void emitHtml(const Timeline &timeline, const Report &report,
 /// exact.
 void emitReportJson(const Report &report, llvm::raw_ostream &out);
 
-/// The same for people.
+/// The same for the spec's own schedule, if it has a report, with the array
+/// `compare`.
+void emitComparisonJson(const Comparison &comparison, const Report *own,
+                        llvm::raw_ostream &out);
+
+/// The array `compare` as an attribute of an object.
+void emitCompareArray(const Comparison &comparison, llvm::json::OStream &json);
+
+/// A comparison for people: a table, a row a schedule.
+void emitComparisonText(const Comparison &comparison, llvm::raw_ostream &out);
+
+/// A report for people.
 void emitReportText(const Report &report, llvm::raw_ostream &out);
 
 } // namespace sluice

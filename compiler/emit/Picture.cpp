@@ -1,5 +1,5 @@
-#include "compiler/emit/Color.h"
 #include "compiler/emit/Emit.h"
+#include "compiler/emit/Tones.h"
 
 #include "ir/Diagnostics.h"
 
@@ -19,9 +19,10 @@ namespace {
 // All in pixels. The width of the plot is fixed, so that time per pixel depends
 // on the makespan alone.
 constexpr double kLeft = 76, kRight = 28, kPlot = 1200;
-constexpr double kTop = 64, kAxis = 34;
+constexpr double kTop = 64, kAxis = 34, kLegendLine = 19;
 constexpr double kTallestRow = 28, kLowestRow = 4, kRowsTogether = 1100;
-constexpr double kNarrowestLabel = 7, kLowestLabel = 10;
+constexpr double kTallestRowOfPairs = 40;
+constexpr double kNarrowestLabel = 7, kLowestLabel = 9.5;
 constexpr size_t kMostCells = 200'000;
 constexpr const char *kIdleColor = "#eceff1";
 
@@ -43,24 +44,18 @@ llvm::raw_ostream &operator<<(llvm::raw_ostream &out, Px length) {
   return out;
 }
 
-/// How a cell is filled: by operation, lighter for later stages of its rank.
+/// How a cell is filled: by operation, in the tone of its stage.
 struct Fill {
   Op op;
-  uint8_t chunk; ///< 0 … kChunks - 1
+  uint8_t tone;
   bool operator<(const Fill &other) const {
-    return std::pair(op, chunk) < std::pair(other.op, other.chunk);
+    return std::pair(op, tone) < std::pair(other.op, other.tone);
   }
 };
-constexpr unsigned kChunks = 3;
 
-Rgb rgbOf(Fill fill) {
-  Rgb rgb = rgbOf(fill.op);
-  auto lighten = [&](unsigned &part) { part += (255 - part) * fill.chunk / 4; };
-  lighten(rgb.red);
-  lighten(rgb.green);
-  lighten(rgb.blue);
-  return rgb;
-}
+/// Where a cell stands in its row: of a pair that runs together, each has half
+/// of the height.
+enum class Part : uint8_t { Whole, Upper, Lower };
 
 std::string hex(Rgb rgb) {
   return llvm::formatv("#{0:x-2}{1:x-2}{2:x-2}", rgb.red, rgb.green, rgb.blue);
@@ -116,7 +111,21 @@ Ticks axisStep(Ticks range, Ticks most) {
 struct Band {
   double y;
   double height;
-  bool labels;
+
+  bool hasRoomForLabels() const { return height >= kLowestLabel; }
+  Band of(Part part) const {
+    constexpr double kGap = 0.6;
+    double half = (height - kGap) / 2;
+    switch (part) {
+    case Part::Whole:
+      return *this;
+    case Part::Upper:
+      return {y, half};
+    case Part::Lower:
+      return {y + half + kGap, half};
+    }
+    return *this;
+  }
 };
 
 class Picture {
@@ -131,21 +140,33 @@ private:
     Ticks start, end; ///< from the start of the picture
     Fill fill;
     Id stage, microbatch;
+    Part part = Part::Whole;
+    /// What of the rank's time counts as this one's.
+    double share() const { return part == Part::Whole ? 1 : 0.5; }
   };
   using Cells = std::vector<Cell>;
   using Paths = std::map<Fill, std::string>;
 
+  /// An entry of the legend, from the place of the first.
+  struct Entry {
+    double x, y;
+    std::string color, text;
+  };
+
   void sortIntoRows();
-  void findChunks(std::vector<std::pair<Id, Id>> &firstSeen);
+  void findPairs(Cells &row);
+  Rgb colorOf(Fill fill) const { return tones.color(fill.op, fill.tone); }
   double across(Ticks time) const {
     return static_cast<double>(time) * kPlot / static_cast<double>(scale);
   }
   double x(Ticks time) const { return kLeft + across(time); }
   void head();
+  std::string note() const;
+  void placeLegend();
   void legend();
   void background();
   void row(Id rank);
-  void cells(const Cells &row, Band band);
+  void cells(const Cells &row, Band band, bool labels);
   void labelled(const Cell &cell, Band band);
   void stacked(const Cells &row, Band band);
   void strokes(const Paths &byFill, double thickness);
@@ -153,71 +174,75 @@ private:
   double cellHeight() const {
     return rowHeight - (rowHeight > 12 ? 4 : rowHeight / 6);
   }
-  double rowY(Id rank) const { return kTop + rank * rowHeight; }
+  double rowY(Id rank) const { return top + rank * rowHeight; }
   size_t mostCells() const;
 
   const Timeline &timeline;
   llvm::raw_ostream &out;
+  Tones tones;
   Ticks first = 0, makespan = 0, scale = 1;
-  double rowHeight = 0, height = 0;
-  bool messages = false, chunks = false;
+  double rowHeight = 0, height = 0, top = kTop;
+  bool messages = false, lighter = false, pairs = false;
   std::vector<Cells> compute, message; ///< per rank
   std::array<bool, kOpCount> used{};
+  std::vector<Entry> entries;
 };
 
 Picture::Picture(const Timeline &timeline, llvm::raw_ostream &out,
                  const PictureOptions &options)
-    : timeline(timeline), out(out), makespan(makespanOf(timeline)) {
+    : timeline(timeline), out(out), tones(timeline),
+      makespan(makespanOf(timeline)) {
   scale = std::max<Ticks>({options.scale, makespan, 1});
   if (!timeline.spans.empty())
     first = timeline.spans.front().start;
   for (const TimelineSpan &span : timeline.spans)
     first = std::min(first, span.start);
-  uint32_t ranks = std::max(1u, timeline.ranks);
-  rowHeight = std::clamp(kRowsTogether / ranks, kLowestRow, kTallestRow);
-  height = kTop + ranks * rowHeight + kAxis;
   sortIntoRows();
+  uint32_t ranks = std::max(1u, timeline.ranks);
+  rowHeight = std::clamp(kRowsTogether / ranks, kLowestRow,
+                         pairs ? kTallestRowOfPairs : kTallestRow);
+  placeLegend();
+  height = top + ranks * rowHeight + kAxis;
 }
 
-/// A rank's stages, sorted, so that their places tell chunks apart.
-void Picture::findChunks(std::vector<std::pair<Id, Id>> &stages) {
-  for (const TimelineSpan &span : timeline.spans)
-    if (isCompute(span.op))
-      stages.push_back({span.rank, span.stage});
-  std::sort(stages.begin(), stages.end());
-  stages.erase(std::unique(stages.begin(), stages.end()), stages.end());
+/// A rank computes one thing at a time, so what has the same time is a pair:
+/// the forward above, the backward below.
+void Picture::findPairs(Cells &row) {
+  for (size_t i = 0; i + 1 < row.size(); ++i) {
+    Cell &one = row[i], &other = row[i + 1];
+    if (one.start != other.start || one.end != other.end)
+      continue;
+    bool opens = info(one.fill.op).flight == Flight::Opens ||
+                 info(other.fill.op).flight != Flight::Opens;
+    one.part = opens ? Part::Upper : Part::Lower;
+    other.part = opens ? Part::Lower : Part::Upper;
+    pairs = true;
+    ++i;
+  }
 }
 
 void Picture::sortIntoRows() {
-  std::vector<std::pair<Id, Id>> stages;
-  findChunks(stages);
-  auto chunkOf = [&](const TimelineSpan &span) -> uint8_t {
-    auto begin = std::lower_bound(stages.begin(), stages.end(),
-                                  std::pair(span.rank, 0u));
-    auto it =
-        std::lower_bound(begin, stages.end(), std::pair(span.rank, span.stage));
-    return static_cast<uint8_t>(
-        std::min<std::ptrdiff_t>(it - begin, kChunks - 1));
-  };
   compute.resize(timeline.ranks);
   message.resize(timeline.ranks);
   for (const TimelineSpan &span : timeline.spans) {
     if (span.end <= span.start || span.rank >= timeline.ranks)
       continue;
     bool isMessageSpan = isMessage(span.op);
-    uint8_t chunk = isCompute(span.op) ? chunkOf(span) : uint8_t(0);
+    uint8_t tone = isCompute(span.op) ? tones.of(span) : uint8_t(0);
     messages |= isMessageSpan;
-    chunks |= chunk != 0;
+    lighter |= tone != 0;
     // Both ends of a message have the same colour.
     used[static_cast<unsigned>(isReceive(span.op) ? info(span.op).mate
                                                   : span.op)] = true;
     (isMessageSpan ? message : compute)[span.rank].push_back(
         {span.start - first,
          span.end - first,
-         {span.op, chunk},
+         {span.op, tone},
          span.stage,
          span.microbatch});
   }
+  for (Cells &row : compute)
+    findPairs(row);
 }
 
 size_t Picture::mostCells() const {
@@ -230,7 +255,7 @@ double Picture::busyFraction() const {
   for (const Cells &row : compute)
     for (const Cell &cell : row)
       if (isCompute(cell.fill.op))
-        busy += static_cast<double>(cell.end - cell.start);
+        busy += static_cast<double>(cell.end - cell.start) * cell.share();
   double possible = static_cast<double>(makespan) * timeline.ranks;
   return possible > 0 ? busy / possible : 0;
 }
@@ -251,26 +276,53 @@ void Picture::head() {
       << llvm::formatv("{0:F1}", 100 * (1 - busyFraction())) << " %</text>\n";
 }
 
-void Picture::legend() {
-  double at = kLeft;
-  auto entry = [&](const std::string &color, const std::string &text) {
-    out << "<rect x=\"" << Px{at} << "\" y=\"36\" width=\"13\" height=\"13\" "
-        << "rx=\"2\" fill=\"" << color << "\"/><text x=\"" << Px{at + 18}
-        << "\" y=\"47\" fill=\"#444\">" << text << "</text>\n";
-    at += 18 + 6.4 * static_cast<double>(text.size()) + 16;
+std::string Picture::note() const {
+  std::string text;
+  auto add = [&](bool applies, const char *words) {
+    if (applies)
+      text += (text.empty() ? "" : " · ") + std::string(words);
+  };
+  bool crowded = llvm::any_of(
+      compute, [&](const Cells &row) { return row.size() > mostCells(); });
+  add(lighter && !tones.hasCopies(), "lighter: later stages of the rank");
+  add(lighter && tones.hasCopies(), "lighter: second copy of the stages");
+  add(crowded, "height: share of the time of its place");
+  add(pairs && !crowded, "half as high: a pair that runs together");
+  return text;
+}
+
+/// Lays out the legend, in as many lines as it needs.
+void Picture::placeLegend() {
+  double at = kLeft, line = 0;
+  auto entry = [&](const std::string &color, const std::string &words) {
+    double box = color.empty() ? 0 : 18;
+    double width = box + 6.4 * static_cast<double>(words.size());
+    if (at > kLeft && at + width > kLeft + kPlot + kRight) {
+      at = kLeft;
+      line += kLegendLine;
+    }
+    entries.push_back({at, line, color, words});
+    at += width + 16;
   };
   for (unsigned i = 0; i < kOpCount; ++i)
     if (used[i])
       entry(std::string(kOps[i].color), legendOf(static_cast<Op>(i)));
   entry(kIdleColor, "idle");
-  std::string note = chunks ? "lighter: later stages of the rank" : "";
-  auto isCrowded = [&](const Cells &row) { return row.size() > mostCells(); };
-  if (llvm::any_of(compute, isCrowded))
-    note += (note.empty() ? "" : " · ") +
-            std::string("height: share of the time of its place");
-  if (!note.empty())
-    out << "<text x=\"" << Px{at} << "\" y=\"47\" fill=\"#444\">" << note
-        << "</text>\n";
+  if (std::string text = note(); !text.empty())
+    entry("", text);
+  top = kTop + line;
+}
+
+void Picture::legend() {
+  for (const Entry &entry : entries) {
+    double box = entry.color.empty() ? 0 : 18;
+    if (box != 0)
+      out << "<rect x=\"" << Px{entry.x} << "\" y=\"" << Px{entry.y + 36}
+          << "\" width=\"13\" height=\"13\" rx=\"2\" fill=\"" << entry.color
+          << "\"/>";
+    out << "<text x=\"" << Px{entry.x + box} << "\" y=\"" << Px{entry.y + 47}
+        << "\" fill=\"#444\">" << entry.text << "</text>\n";
+  }
 }
 
 /// Rows without work, and behind the work the lines of the time axis.
@@ -283,7 +335,7 @@ void Picture::background() {
   Ticks step = axisStep(scale, 12);
   out << "<path stroke=\"#cfd8dc\" fill=\"none\" d=\"";
   for (Ticks time = 0; time <= scale; time += step)
-    out << 'M' << Px{x(time)} << ' ' << Px{kTop} << 'V' << Px{bottom + 5};
+    out << 'M' << Px{x(time)} << ' ' << Px{top} << 'V' << Px{bottom + 5};
   out << "\"/>\n<g fill=\"#444\" font-size=\"11\" text-anchor=\"middle\">\n";
   for (Ticks time = 0; time <= scale; time += step)
     out << "<text x=\"" << Px{x(time)} << "\" y=\"" << Px{bottom + 18} << "\">"
@@ -293,7 +345,7 @@ void Picture::background() {
 
 void Picture::labelled(const Cell &cell, Band band) {
   double left = x(cell.start), width = across(cell.end - cell.start);
-  Rgb color = rgbOf(cell.fill);
+  Rgb color = colorOf(cell.fill);
   out << "<rect x=\"" << Px{left} << "\" y=\"" << Px{band.y} << "\" width=\""
       << Px{width - 0.6} << "\" height=\"" << Px{band.height} << "\" fill=\""
       << hex(color) << "\"><title>"
@@ -325,7 +377,7 @@ void addTo(std::string &path, double left, double top, double width,
 /// A cell is a short thick line, which takes half the text of a rectangle.
 void Picture::strokes(const Paths &byFill, double thickness) {
   for (const auto &[fill, path] : byFill)
-    out << "<path stroke=\"" << hex(rgbOf(fill)) << "\" stroke-width=\""
+    out << "<path stroke=\"" << hex(colorOf(fill)) << "\" stroke-width=\""
         << Px{thickness} << "\" fill=\"none\" d=\"" << path << "\"/>\n";
 }
 
@@ -341,7 +393,8 @@ void Picture::stacked(const Cells &row, Band band) {
     for (size_t c = std::min(last, static_cast<size_t>(from)); c <= last; ++c) {
       double column = static_cast<double>(c);
       shares[c][cell.fill] +=
-          std::max(0.0, std::min(to, column + 1) - std::max(from, column));
+          std::max(0.0, std::min(to, column + 1) - std::max(from, column)) *
+          cell.share();
     }
   }
   Paths byFill;
@@ -358,24 +411,28 @@ void Picture::stacked(const Cells &row, Band band) {
     }
   }
   for (const auto &[fill, path] : byFill)
-    out << "<path fill=\"" << hex(rgbOf(fill)) << "\" d=\"" << path << "\"/>\n";
+    out << "<path fill=\"" << hex(colorOf(fill)) << "\" d=\"" << path
+        << "\"/>\n";
 }
 
-void Picture::cells(const Cells &row, Band band) {
+void Picture::cells(const Cells &row, Band band, bool labels) {
   if (row.size() > mostCells())
     return stacked(row, band);
-  Paths narrow;
+  Paths whole, halves;
   for (const Cell &cell : row) {
+    Band own = band.of(cell.part);
     double width = across(cell.end - cell.start);
-    if (band.labels && width >= kNarrowestLabel) {
-      labelled(cell, band);
+    if (labels && own.hasRoomForLabels() && width >= kNarrowestLabel) {
+      labelled(cell, own);
       continue;
     }
-    llvm::raw_string_ostream text(narrow[cell.fill]);
-    text << 'M' << Px{x(cell.start)} << ' ' << Px{band.y + band.height / 2}
-         << 'h' << Px{width >= 3 ? width - 0.5 : std::max(width, 0.05)};
+    Paths &paths = cell.part == Part::Whole ? whole : halves;
+    llvm::raw_string_ostream text(paths[cell.fill]);
+    text << 'M' << Px{x(cell.start)} << ' ' << Px{own.y + own.height / 2} << 'h'
+         << Px{width >= 3 ? width - 0.5 : std::max(width, 0.05)};
   }
-  strokes(narrow, band.height);
+  strokes(whole, band.height);
+  strokes(halves, band.of(Part::Upper).height);
 }
 
 /// Compute above, messages in a strip below.
@@ -391,9 +448,9 @@ void Picture::row(Id rank) {
         << "</text>\n";
   out << "<g text-anchor=\"middle\">\n";
   double computeHeight = inner - strip;
-  cells(compute[rank], {y, computeHeight, computeHeight >= kLowestLabel});
+  cells(compute[rank], {y, computeHeight}, true);
   if (!message[rank].empty())
-    cells(message[rank], {y + computeHeight, strip, false});
+    cells(message[rank], {y + computeHeight, strip}, false);
   out << "</g>\n";
 }
 

@@ -1,7 +1,5 @@
 #include "compiler/emit/Emit.h"
 
-#include "llvm/Support/JSON.h"
-
 namespace sluice {
 namespace {
 
@@ -9,8 +7,8 @@ llvm::StringRef ref(std::string_view text) { return text; }
 
 class JsonReport {
 public:
-  JsonReport(const Report &report, llvm::raw_ostream &out)
-      : report(report), json(out, 2) {}
+  JsonReport(const Report &report, llvm::json::OStream &json)
+      : report(report), json(json) {}
 
   void write();
 
@@ -23,9 +21,10 @@ private:
   void contributor(const MemoryContributor &from);
   void step(const PathStep &step);
   void slowest();
+  void strings(const char *key, const std::vector<std::string> &texts);
 
   const Report &report;
-  llvm::json::OStream json;
+  llvm::json::OStream &json;
 };
 
 /// Exact, so that nothing is lost on the way through a double.
@@ -66,6 +65,10 @@ void JsonReport::totals() {
     json.attribute("memory_limit", nullptr);
   json.attribute("memory_allowance", report.memoryAllowance);
   json.attribute("weights_in_order", report.weightsInOrder);
+  json.attributeObject("pairs", [&] {
+    json.attribute("count", report.pairs);
+    time("saved", report.pairsSaved);
+  });
 }
 
 void JsonReport::contributor(const MemoryContributor &from) {
@@ -119,6 +122,8 @@ void JsonReport::rank(Id number) {
 
 void JsonReport::step(const PathStep &step) {
   json.attribute("op", opName(step.op, step.stage, step.microbatch));
+  if (step.with)
+    json.attribute("with", nameOf(*step.with));
   json.attribute("rank", step.rank);
   time("start", step.start);
   time("end", step.end);
@@ -136,30 +141,46 @@ void JsonReport::slowest() {
   });
 }
 
-void JsonReport::write() {
-  json.object([&] {
-    model();
-    totals();
-    slowest();
-    json.attributeArray("per_rank", [&] {
-      for (Id number = 0; number < report.perRank.size(); ++number)
-        json.object([&] { rank(number); });
-    });
-    json.attributeArray("critical_path", [&] {
-      for (const PathStep &each : report.criticalPath)
-        json.object([&] { step(each); });
-    });
-    json.attributeArray("warnings", [&] {
-      for (const std::string &warning : report.warnings)
-        json.value(escaped(warning));
-    });
+void JsonReport::strings(const char *key,
+                         const std::vector<std::string> &texts) {
+  json.attributeArray(key, [&] {
+    for (const std::string &text : texts)
+      json.value(escaped(text));
   });
+}
+
+void JsonReport::write() {
+  model();
+  totals();
+  slowest();
+  json.attributeArray("per_rank", [&] {
+    for (Id number = 0; number < report.perRank.size(); ++number)
+      json.object([&] { rank(number); });
+  });
+  json.attributeArray("critical_path", [&] {
+    for (const PathStep &each : report.criticalPath)
+      json.object([&] { step(each); });
+  });
+  strings("notes", report.notes);
+  strings("warnings", report.warnings);
 }
 
 } // namespace
 
 void emitReportJson(const Report &report, llvm::raw_ostream &out) {
-  JsonReport(report, out).write();
+  llvm::json::OStream json(out, 2);
+  json.object([&] { JsonReport(report, json).write(); });
+  out << '\n';
+}
+
+void emitComparisonJson(const Comparison &comparison, const Report *own,
+                        llvm::raw_ostream &out) {
+  llvm::json::OStream json(out, 2);
+  json.object([&] {
+    if (own)
+      JsonReport(*own, json).write();
+    emitCompareArray(comparison, json);
+  });
   out << '\n';
 }
 

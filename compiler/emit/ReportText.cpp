@@ -1,4 +1,5 @@
 #include "compiler/emit/Emit.h"
+#include "compiler/emit/Table.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
@@ -10,36 +11,6 @@
 
 namespace sluice {
 namespace {
-
-/// Rows of cells, the first a heading, each column as wide as its widest cell
-/// and all to the right.
-class Table {
-public:
-  explicit Table(std::vector<std::string> heading) {
-    rows.push_back(std::move(heading));
-  }
-  void add(std::vector<std::string> row) { rows.push_back(std::move(row)); }
-  void print(llvm::raw_ostream &out) const;
-
-private:
-  std::vector<std::vector<std::string>> rows;
-};
-
-void Table::print(llvm::raw_ostream &out) const {
-  std::vector<size_t> widths(rows.front().size());
-  for (const std::vector<std::string> &row : rows)
-    for (size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], row[i].size());
-  for (const std::vector<std::string> &row : rows) {
-    for (size_t i = 0; i < row.size(); ++i)
-      out.indent(widths[i] - row[i].size() + (i == 0 ? 2 : 3)) << row[i];
-    out << '\n';
-  }
-}
-
-std::string counted(uint64_t count, const char *one, const char *many) {
-  return std::to_string(count) + " " + (count == 1 ? one : many);
-}
 
 /// "0", "0, 4", "0-3".
 std::string ranges(const std::vector<Id> &numbers) {
@@ -53,18 +24,6 @@ std::string ranges(const std::vector<Id> &numbers) {
       text += "-" + std::to_string(numbers[last]);
     i = last + 1;
   }
-  return text;
-}
-
-std::string percent(double part, double whole) {
-  return llvm::formatv("{0:F1} %", whole > 0 ? 100 * part / whole : 0.0);
-}
-
-std::string shortNumber(double value) {
-  std::string text = llvm::formatv("{0:F2}", value);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.')
-    text.pop_back();
   return text;
 }
 
@@ -92,6 +51,7 @@ private:
   llvm::raw_ostream &line(const char *name);
   void head();
   void totals();
+  void pairs();
   void ranks();
   void memory();
   void largest();
@@ -100,7 +60,8 @@ private:
   void balance();
   void path();
   std::string stepName(const PathStep &step) const {
-    return opName(step.op, step.stage, step.microbatch);
+    std::string name = opName(step.op, step.stage, step.microbatch);
+    return step.with ? "(" + name + ";" + nameOf(*step.with) + ")" : name;
   }
 
   const Report &report;
@@ -144,7 +105,21 @@ void TextReport::totals() {
                       << "has a shorter " << objectiveName(report.objective)
                       << '\n';
   line("bubble") << percent(report.bubbleFraction, 1) << "   of "
-                 << counted(report.ranks, "rank", "ranks") << " x makespan\n\n";
+                 << counted(report.ranks, "rank", "ranks") << " x makespan\n";
+  pairs();
+  out << '\n';
+}
+
+void TextReport::pairs() {
+  if (report.pairs == 0)
+    return;
+  line("pairs") << counted(report.pairs, "pair runs", "pairs run")
+                << " together, ";
+  if (report.pairsSaved == 0)
+    out << "each as long as one after the other";
+  else
+    out << "which saves " << time(report.pairsSaved) << " of computing";
+  out << '\n';
 }
 
 void TextReport::ranks() {
@@ -292,6 +267,8 @@ void TextReport::write() {
     memory();
   slowest();
   path();
+  for (const std::string &note : report.notes)
+    out << "note: " << note << '\n';
   for (const std::string &warning : report.warnings)
     out << "warning: " << escaped(warning) << '\n';
 }

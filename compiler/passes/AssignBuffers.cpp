@@ -3,8 +3,8 @@
 // Needs a plan. Promises the same operations in the same order on an arena in
 // which a buffer takes over the bytes of one of the same size that has ended;
 // the event that orders the two is added where streams and events do not imply
-// it already. Every wait goes forward in the list, so the plan stays free of
-// deadlock.
+// it already. A message takes over no bytes that it might have to wait for.
+// Every wait goes forward in the list, so the plan stays free of deadlock.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
@@ -134,6 +134,7 @@ private:
   void begin(uint32_t op, bool joins);
   void release(uint32_t op);
   void wait(uint32_t op, uint32_t earlier);
+  bool mayWait(uint32_t op, Id before) const;
   void place(uint32_t op, Id buffer);
   SizeClass &classOf(Bytes size);
 
@@ -150,6 +151,7 @@ private:
 
   std::vector<uint32_t> oldWaits;
   std::vector<bool> placed, ended;
+  uint32_t lastComputed = 0; ///< first of the last unit that computes
   std::vector<SizeClass> classes;
   llvm::DenseMap<Bytes, size_t> classNumber; ///< by size
   size_t latest = 0;                         ///< class asked for last
@@ -174,13 +176,22 @@ SizeClass &Sharing::classOf(Bytes size) {
   return classes[latest];
 }
 
+/// Whether a message would be late for the bytes of `before`: what computes
+/// last in the list may still run when the message could start, and all before
+/// that has ended by then.
+bool Sharing::mayWait(uint32_t op, Id before) const {
+  return isMessage(rank.ops[op].op) &&
+         accesses.of(before).back() >= lastComputed;
+}
+
 /// Gives `buffer`, which `op` touches first, the bytes of one that has ended
 /// or new ones.
 void Sharing::place(uint32_t op, Id buffer) {
   Buffer &mine = rank.buffers[buffer];
   Bytes size = alignedSize(mine.bytes);
   SizeClass &places = classOf(size);
-  if (places.head == places.free.size()) {
+  if (places.head == places.free.size() ||
+      mayWait(op, places.free[places.head])) {
     mine.offset = rank.arenaBytes;
     rank.arenaBytes += size;
     return;
@@ -203,6 +214,8 @@ void Sharing::run() {
     }
   for (uint32_t op = 0, end = 0; op < rank.ops.size(); op = end) {
     end = unitEnd(op);
+    if (!isMessage(rank.ops[op].op))
+      lastComputed = op;
     for (uint32_t member = op; member < end; ++member)
       begin(member, /*joins=*/member > op);
     for (uint32_t member = op; member < end; ++member)

@@ -26,8 +26,7 @@ bool passes::PartitionModel(Compilation &c) {
   c.stages = partition(*c.spec, *c.model, c.choice->stages, c.diagnostics);
   if (!c.stages)
     return false;
-  const ScheduleInfo *info = c.choice->info;
-  if (info && info->backward == BackwardRule::None)
+  if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
       dropBackward(stage);
   return true;

@@ -39,10 +39,9 @@ Pipeline fullPipeline() {
 
 Pipeline pipelineBefore(llvm::StringRef text) {
   Pipeline pipeline = fullPipeline();
-  llvm::erase_if(pipeline,
-                 [reached = false, text](const PassInfo *pass) mutable {
-                   return reached |= pass->text == text;
-                 });
+  auto reached = llvm::find_if(
+      pipeline, [&](const PassInfo *pass) { return pass->text == text; });
+  pipeline.erase(reached, pipeline.end());
   return pipeline;
 }
 

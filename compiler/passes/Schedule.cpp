@@ -89,9 +89,7 @@ bool passes::ChooseWarmup(Compilation &c) {
   }
   if (!info->warmup)
     return true;
-  c.warmup->perRank.resize(c.choice->sizes.ranks);
-  for (auto [at, rank] : llvm::enumerate(c.choice->placement.ranksInOrder()))
-    c.warmup->perRank[rank] = info->warmup(c.choice->sizes, at);
+  c.warmup = standardWarmup(c);
   return true;
 }
 

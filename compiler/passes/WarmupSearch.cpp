@@ -41,6 +41,7 @@ public:
         most(choice.sizes.microbatches * choice.sizes.chunks) {}
 
   WarmupCounts run();
+  WarmupCounts standardThatRuns();
 
 private:
   struct Tried {
@@ -287,6 +288,40 @@ Counts WarmupSearch::fitMemory(const Counts &wanted) {
     counts = std::min_element(tried.begin(), tried.end())->counts;
   }
   return counts;
+}
+
+/// Twice as many more each time, then back to the fewest by bisection.
+WarmupCounts WarmupSearch::standardThatRuns() {
+  Counts counts = standard();
+  auto more = [&](uint32_t extra) {
+    Counts raised;
+    for (uint32_t count : counts)
+      raised.push_back(std::min(count + extra, most));
+    return raised;
+  };
+  bool isShort = choice.sizes.chunks > 1 &&
+                 choice.sizes.microbatches % choice.sizes.groupSize != 0;
+  if (!isShort || objectiveOf(counts))
+    return perRank(counts, counts);
+  uint32_t bad = 0, good = 1;
+  while (good < most && !objectiveOf(more(good))) {
+    bad = good;
+    good *= 2;
+  }
+  while (good - bad > 1) {
+    uint32_t middle = bad + (good - bad) / 2;
+    (objectiveOf(more(middle)) ? good : bad) = middle;
+  }
+  WarmupCounts result = perRank(more(good), counts);
+  result.bounds.push_back(
+      "warmup: " + std::to_string(good) +
+      " more on each rank than the rule of " + std::string(choice.info->text) +
+      " says, so that the ranks do not wait for each other in the last group");
+  return result;
+}
+
+WarmupCounts standardWarmup(Compilation &compilation) {
+  return WarmupSearch(compilation).standardThatRuns();
 }
 
 WarmupCounts searchWarmup(Compilation &compilation) {

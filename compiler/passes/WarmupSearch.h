@@ -12,6 +12,11 @@ namespace sluice {
 /// may be chosen, and stages.
 WarmupCounts searchWarmup(Compilation &compilation);
 
+/// The schedule's own counts; where a last group of microbatches is short and
+/// they would make the ranks wait for each other, as many more on each rank as
+/// end that, with a note.
+WarmupCounts standardWarmup(Compilation &compilation);
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_PASSES_WARMUPSEARCH_H

@@ -1,6 +1,7 @@
 #include "compiler/schedules/Choice.h"
 
 #include "compiler/schedules/OrdersText.h"
+#include "compiler/spec/Sections.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallString.h"
@@ -25,7 +26,7 @@ public:
     choice.sizes.microbatches = pipeline.microbatches;
     if (pipeline.scheduleCsv.given)
       csv();
-    else if (!pipeline.scheduleOrders.empty())
+    else if (pipeline.schedule.value == kOwnOrders)
       ownOrders();
     else
       named();
@@ -94,6 +95,13 @@ void Chooser::sizes() {
   uint32_t needed = choice.info->chunks;
   choice.sizes.chunks = chunks.given || needed == 0 ? chunks.value : needed;
   choice.stages = choice.sizes.ranks * choice.sizes.chunks;
+  if (uint64_t cells = uint64_t(choice.stages) * choice.sizes.microbatches;
+      cells > kMaxStageMicrobatches)
+    fail(pipeline.microbatches.where, number(choice.stages) + " stages by " +
+                                          number(choice.sizes.microbatches) +
+                                          " microbatches are " + number(cells) +
+                                          ", must be at most " +
+                                          number(kMaxStageMicrobatches));
   if (needed != 0 && choice.sizes.chunks != needed)
     fail(chunks.where, "schedule " + std::string(choice.info->text) + " has " +
                            number(needed) + " virtual stage" +
@@ -183,6 +191,7 @@ void Chooser::backward() {
       noEffect(true, mode.where, "backward");
     return;
   case BackwardRule::None:
+    choice.trains = false;
     return noEffect(mode.given, mode.where, "backward");
   }
 }
@@ -253,11 +262,12 @@ void Chooser::take(llvm::ArrayRef<OrderLine> lines, char separator) {
   SourceLocation where = pipeline.schedule.where;
   uint32_t p = choice.sizes.ranks;
   if (lines.size() != p)
-    fail(where, "the orders are of " + number(lines.size()) +
-                    " ranks, there are " + number(p) + " (pipeline.ranks)");
+    fail(where, "there are orders for " + number(lines.size()) +
+                    (lines.size() == 1 ? " rank" : " ranks") + ", not for " +
+                    number(p) + " (pipeline.ranks)");
   const Located<uint32_t> &chunks = pipeline.virtualStages;
-  OrderLimits limits{chunks.given ? p * chunks.value : 0,
-                     choice.sizes.microbatches};
+  OrderLimits limits{chunks.given ? p * chunks.value : uint32_t(kMaxStages),
+                     chunks.given, choice.sizes.microbatches};
   Orders orders =
       parseOrders(lines, separator, limits, choice.stages, diagnostics);
   if (diagnostics.errorCount() != errorsBefore)
@@ -269,6 +279,9 @@ void Chooser::take(llvm::ArrayRef<OrderLine> lines, char separator) {
     for (const OrderEntry &entry : orders.rank(rank))
       rankOfStage[entry.stage] = rank;
   choice.placement = Placement(std::move(rankOfStage), p);
+  choice.trains = llvm::any_of(orders.entries, [](const OrderEntry &entry) {
+    return entry.op != Op::Forward;
+  });
   choice.orders = std::move(orders);
   noEffect(pipeline.placement.given, pipeline.placement.where, "placement");
   noEffect(pipeline.groupSize.given, pipeline.groupSize.where, "group_size");

@@ -26,7 +26,7 @@ void schedules::interleavedRules(const ScheduleProblem &problem,
                                  RuleSink sink) {
   uint32_t p = problem.ranks, m = problem.microbatches, n = problem.groupSize;
   auto number = [](uint64_t of) { return std::to_string(of); };
-  if (n < p && n < m)
+  if (problem.chunks > 1 && n < p && n < m)
     return sink(true, RuleKey::GroupSize,
                 "a group of " + number(n) + " microbatches is fewer than the " +
                     number(p) + " ranks: chunk 1 would wait for rank " +
@@ -39,7 +39,7 @@ void schedules::interleavedRules(const ScheduleProblem &problem,
              ", fewer than the " + number(p) +
              " ranks: it drains the pipeline between chunks, and Megatron "
              "refuses it",
-         "without that cost: " + number(m - rest) + " or " +
+         "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
              number(m - rest + p) + " microbatches");
 }
 

@@ -31,9 +31,8 @@ public:
   }
 
   Orders take(uint32_t &stages) {
-    stages = limits.stages;
-    if (limits.stages == 0)
-      stages = static_cast<uint32_t>(rankOfStage.size());
+    stages = limits.given ? limits.stages
+                          : static_cast<uint32_t>(rankOfStage.size());
     return std::move(orders);
   }
 
@@ -60,10 +59,17 @@ private:
                             "' is not an operation; a pair is "
                             "written (0F3;7B1)OVERLAP_F_B");
     auto [first, second] = inner.split(';');
+    std::optional<OpRef> one = parseOpName(first.trim()),
+                         other = parseOpName(second.trim());
+    if (!one || !other)
+      return fail(text,
+                  "'" + escaped(text) + "' is not a pair of two operations");
+    if (one->stage == other->stage || one->op != Op::Forward ||
+        other->op == Op::Forward)
+      return fail(text, text.str() + " is not a forward and then a backward of "
+                                     "another stage");
     operation(first.trim(), true);
     operation(second.trim(), false);
-    if (second.contains(';') || second.empty())
-      fail(text, "'" + escaped(text) + "' is not a pair of two operations");
   }
 
   void operation(llvm::StringRef text, bool joined) {
@@ -81,9 +87,11 @@ private:
                             number(ref->microbatch) + ", there are " +
                             number(limits.microbatches) +
                             " (pipeline.microbatches)");
-    if (limits.stages != 0 && ref->stage >= limits.stages)
-      return fail(text, text.str() + " is of stage " + number(ref->stage) +
-                            ", there are " + number(limits.stages));
+    if (ref->stage >= limits.stages)
+      return fail(text,
+                  text.str() + " is of stage " + number(ref->stage) +
+                      (limits.given ? ", there are " : ", must be below ") +
+                      number(limits.stages));
     if (placed(text, ref->stage) && once(text, *ref))
       orders.entries.push_back({ref->stage, ref->microbatch, ref->op, joined});
   }

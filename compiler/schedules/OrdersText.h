@@ -26,7 +26,8 @@ struct OrderLine {
 
 /// What the numbers of orders must be below; a stage stays on one rank.
 struct OrderLimits {
-  uint32_t stages; ///< 0: as many as the orders name
+  uint32_t stages;
+  bool given; ///< there are exactly so many; else as many as the orders name
   uint32_t microbatches;
 };
 

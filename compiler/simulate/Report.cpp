@@ -2,6 +2,8 @@
 
 #include "compiler/simulate/LowerBound.h"
 
+#include "llvm/ADT/DenseMap.h"
+
 #include <algorithm>
 #include <utility>
 
@@ -139,13 +141,16 @@ private:
   void bounds();
   void slowest();
   void weightOrder();
+  void pairs();
   void path();
+  void notes();
 
   const ReportInput &in;
   const Graph &graph;
   Report report;
   std::vector<Ticks> stageWork; ///< per stage: time of all its operations
   std::vector<Id> stageRank;
+  llvm::DenseMap<Id, Id> partner; ///< nodes that run together, both ways
 };
 
 void ReportBuilder::names() {
@@ -178,7 +183,8 @@ void ReportBuilder::rank(Id number) {
     const Node &node = graph.nodes[id];
     out.stages.push_back(node.stage);
     stageWork[node.stage] += node.duration;
-    stageRank[node.stage] = number;
+    if (stageRank[node.stage] == kNone)
+      stageRank[node.stage] = number;
     backwardSeen |= isBackward(node.op);
     if (timing.start[id] >= busyUntil) { // else of the pair before
       out.busy += timing.end[id] - timing.start[id];
@@ -251,27 +257,66 @@ void ReportBuilder::slowest() {
 
 void ReportBuilder::weightOrder() {
   // Of I too: what has no product of matrices, such as the gradient of a norm,
-  // is summed there. Per stage and kind of backward, the last microbatch.
-  std::vector<Id> last(graph.stages.size() * kOpCount, 0);
+  // is summed there. A whole backward is part of both sequences. Per stage, the
+  // last microbatch of each.
+  std::vector<std::array<Id, 2>> last(graph.stages.size(), {0, 0});
   for (Id node : in.schedule.order) {
     const Node &n = graph.nodes[node];
     Flight flight = info(n.op).flight;
     if (flight == Flight::Opens || flight == Flight::Keeps)
       continue;
-    Id &before = last[n.stage * kOpCount + static_cast<unsigned>(n.op)];
-    report.weightsInOrder &= n.microbatch >= before;
+    bool input = flight != Flight::ClosesWeight;
+    bool weight = flight != Flight::ClosesInput;
+    for (auto [is, before] : {std::pair(input, &last[n.stage][0]),
+                              std::pair(weight, &last[n.stage][1])})
+      if (is) {
+        report.weightsInOrder &= n.microbatch >= *before;
+        *before = n.microbatch;
+      }
     report.weightsInOrder &= in.timing.rankOf[node] == stageRank[n.stage];
-    before = n.microbatch;
+  }
+}
+
+void ReportBuilder::pairs() {
+  const std::vector<Id> &order = in.schedule.order;
+  for (size_t at = 0; at + 1 < order.size(); ++at) {
+    if (!in.schedule.joins(at))
+      continue;
+    Id one = order[at], other = order[at + 1];
+    partner[one] = other;
+    partner[other] = one;
+    Ticks together = in.timing.end[one] - in.timing.start[one];
+    ++report.pairs;
+    report.pairsSaved +=
+        graph.nodes[one].duration + graph.nodes[other].duration - together;
   }
 }
 
 void ReportBuilder::path() {
   for (Id node : criticalPath(graph, in.schedule, in.timing)) {
     const Node &n = graph.nodes[node];
-    report.criticalPath.push_back({in.timing.rankOf[node], n.stage,
-                                   n.microbatch, n.op, in.timing.start[node],
-                                   in.timing.end[node]});
+    PathStep step{in.timing.rankOf[node], n.stage,
+                  n.microbatch,           n.op,
+                  in.timing.start[node],  in.timing.end[node]};
+    if (auto other = partner.find(node); other != partner.end()) {
+      const Node &with = graph.nodes[other->second];
+      step.with = OpRef{with.op, with.stage, with.microbatch};
+    }
+    report.criticalPath.push_back(step);
   }
+}
+
+void ReportBuilder::notes() {
+  if (report.span == report.makespan)
+    return;
+  report.notes.push_back(
+      "ranks begin and end the step at different times: from its first start "
+      "to its last end none takes more than the span, " +
+      formatTime(report.span, report.timeUnit) + " of the makespan's " +
+      formatTime(report.makespan, report.timeUnit) +
+      "; the span counts where steps follow one another without a barrier; "
+      "gradient clipping is a barrier between steps: with it span buys "
+      "nothing");
 }
 
 Report ReportBuilder::build() {
@@ -288,7 +333,9 @@ Report ReportBuilder::build() {
   bounds();
   slowest();
   weightOrder();
+  pairs();
   path();
+  notes();
   return std::move(report);
 }
 

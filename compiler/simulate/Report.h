@@ -103,6 +103,7 @@ struct PathStep {
   Op op;
   Ticks start;
   Ticks end;
+  std::optional<OpRef> with = {}; ///< what runs together with it
 };
 
 struct Report {
@@ -128,6 +129,13 @@ struct Report {
   std::vector<RankReport> perRank;
   std::vector<PathStep> criticalPath;
   std::vector<std::string> warnings;
+  /// What is no fault, but must be known to read the numbers: sentences.
+  std::vector<std::string> notes;
+
+  /// Pairs of operations that run together, and what they take less than one
+  /// after the other.
+  uint32_t pairs = 0;
+  Ticks pairsSaved = 0;
 
   /// What bounds the throughput: the stage and the rank that compute most.
   Id slowestStage = kNone;

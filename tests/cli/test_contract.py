@@ -49,7 +49,6 @@ class Contract(ToolTest):
         for arguments, what in ((("run", spec, "--backend=mpi"), "--backend=mpi"),
                                 (("run", spec, "--backend=cuda"), "--backend=cuda"),
                                 (("run", spec, "--devices=2"), "--devices"),
-                                (("report", spec, "--compare=a,b"), "--compare"),
                                 (("compile", spec, "--emit=torch-csv-comms"), "--emit=torch-csv-comms"),
                                 (("tune", spec), "the command 'tune'")):
             self.assertEqual(self.refused(2, *arguments), f"error: {what} is not supported yet\n")

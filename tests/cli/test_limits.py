@@ -22,7 +22,7 @@ class Limits(ToolTest):
     def test_what_would_fit_does(self):
         spec = chain(layers=4, microbatches=16, schedule="gpipe", layer=SIZES, pipeline=", memory_limit: 60kB")
         error = self.refused(1, "compile", "-", "--emit=ops", stdin=spec)
-        self.assertRegex(error, r"^-:6:71: error: rank 1 needs 66.75 KiB \(68352 bytes\), 8352 bytes over the limit of ")
+        self.assertRegex(error, r"^-:6:71: error: rank 1 needs 67.25 KiB \(68864 bytes\), 8864 bytes over the limit of ")
         self.assertIn("note: the peak is at ", error)
         self.assertIn("46.88 KiB (48000 bytes) saved of stage 1, 16 buffers", error)
         advice = re.findall(r"would fit: ([a-z_.]+): (\S+)", error)

@@ -126,7 +126,7 @@ TEST_CASE("emit: a report as JSON keeps its contract") {
        {"model", "schedule", "ranks", "virtual_stages", "stages",
         "microbatches", "time_unit", "makespan", "span", "plan_makespan",
         "bubble_fraction", "objective", "lower_bound", "per_rank",
-        "critical_path", "warnings"}) {
+        "critical_path", "notes", "pairs", "warnings"}) {
     CAPTURE(key);
     CHECK(report.get(key));
   }
@@ -187,6 +187,55 @@ TEST_CASE("emit: a report for people") {
   Report report = Job(chain, naive(chain)).report();
   checkGolden("report/naive.txt",
               textOf([&](auto &out) { emitReportText(report, out); }));
+}
+
+TEST_CASE("emit: a report tells of pairs and of ranks that leave apart") {
+  // Rank 0 runs 0F1 together with 0B0, from 5 to 8: 3 for 1 + 3 of their own.
+  Chain chain = evenChain(2, 2, 1, 3);
+  chain.stages[0].overlapSaving = kUnit;
+  Schedule schedule = oneFOneB(chain);
+  auto first = std::find(schedule.order.begin(), schedule.order.end(),
+                         chainNode(chain, Op::Forward, 0, 1));
+  schedule.joined.resize(schedule.order.size());
+  schedule.joined[first - schedule.order.begin()] = true;
+  Job job(chain, schedule);
+  Report report = job.report();
+  CHECK(report.pairs == 1);
+  CHECK(report.pairsSaved == kUnit);
+  CHECK(report.makespan == report.span);
+  CHECK(report.notes.empty());
+  std::string text = textOf([&](auto &out) { emitReportText(report, out); });
+  CHECK(text.find("pairs           1 pair runs together, which saves 1 of "
+                  "computing\n") != std::string::npos);
+  CHECK(text.find("(0F1;0B0)") != std::string::npos);
+  std::string json = textOf([&](auto &out) { emitReportJson(report, out); });
+  CHECK(json.find("\"pairs\": {\n    \"count\": 1,\n    \"saved\": 1\n") !=
+        std::string::npos);
+
+  // Forwards only: rank 1 begins and ends a unit after rank 0.
+  Graph graph;
+  graph.stages.resize(2);
+  graph.microbatches = 1;
+  for (Stage &stage : graph.stages)
+    stage.backward = false;
+  graph.nodes = {{kUnit, 0, 0, Op::Forward}, {kUnit, 1, 0, Op::Forward}};
+  graph.values = {{0, 0, 0, ValueKind::Activation}};
+  graph.uses = {1};
+  graph.finalize();
+  Schedule order;
+  order.order = {0, 1};
+  order.firstOfRank = {0, 1, 2};
+  std::optional<ScheduleTiming> timing = simulateSchedule(graph, order, {});
+  REQUIRE(timing);
+  Network network;
+  Report apart = buildReport({"chain", graph, order, *timing, network});
+  REQUIRE(apart.notes.size() == 1);
+  CHECK(apart.notes[0] ==
+        "ranks begin and end the step at different times: from its first start "
+        "to its last end none takes more than the span, 1 of the makespan's 2; "
+        "the span counts where steps follow one another without a barrier; "
+        "gradient clipping is a barrier between steps: with it span buys "
+        "nothing");
 }
 
 TEST_CASE("emit: a Chrome trace has an event for each operation") {

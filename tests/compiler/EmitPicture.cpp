@@ -3,6 +3,7 @@
 #include "tests/compiler/ReportForTests.h"
 
 #include <cmath>
+#include <map>
 #include <regex>
 #include <set>
 
@@ -121,6 +122,114 @@ TEST_CASE(
     CHECK(svg.find(info(op).color) != std::string::npos);
   CHECK(svg.find(">idle<") != std::string::npos);
   CHECK(svg.find(">communication: activations<") != std::string::npos);
+}
+
+/// Two ranks that face each other: stage 0 of microbatch 0 on rank 0, of
+/// microbatch 1 on rank 1. On rank 0 a forward and a backward run together.
+static Timeline facing() {
+  auto at = [](int64_t units) { return units * kUnit; };
+  Timeline timeline;
+  timeline.title = "facing";
+  timeline.ranks = 2;
+  timeline.spans = {{at(0), at(1), 0, 0, 0, Op::Forward, 0},
+                    {at(1), at(4), 0, 1, 1, Op::Backward, 0},
+                    {at(1), at(4), 0, 0, 12, Op::Forward, 0},
+                    {at(0), at(1), 1, 0, 1, Op::Forward, 0},
+                    {at(1), at(2), 1, 1, 0, Op::Forward, 0},
+                    {at(2), at(4), 1, 0, 1, Op::Backward, 0}};
+  return timeline;
+}
+
+TEST_CASE("picture: a pair is one cell in two halves, the forward above") {
+  std::string svg = svgOf(facing());
+  checkWellFormed(svg);
+  std::map<std::string, Cell> cells;
+  for (const Cell &cell : cellsOf(svg))
+    cells[cell.title] = cell;
+  REQUIRE(cells.size() == 6);
+  const Cell &forward = cells["0F12: 1 to 4"], &backward = cells["1B1: 1 to 4"];
+  CHECK(forward.number == "12");
+  CHECK(backward.number == "1");
+  CHECK(forward.x == backward.x);
+  CHECK(forward.width == backward.width);
+  double top = cells["0F0: 0 to 1"].y;
+  CHECK(forward.y == top);
+  CHECK(backward.y > top + 10);
+  CHECK(svg.find("half as high: a pair that runs together") !=
+        std::string::npos);
+  // Each rank works all of the time: a pair takes its rank's time once.
+  CHECK(svg.find("makespan 4, bubble 0.0 %") != std::string::npos);
+}
+
+TEST_CASE("picture: a second copy has a tone of its own") {
+  std::string svg = svgOf(facing());
+  std::map<std::string, std::string> fills;
+  for (const Cell &cell : cellsOf(svg))
+    fills[cell.title.substr(0, cell.title.find(':')) + "@" +
+          std::to_string(static_cast<int>(cell.y / 100))] = cell.fill;
+  std::string forward(info(Op::Forward).color),
+      backward(info(Op::Backward).color);
+  // The first copy of stage 0 is on rank 0, of stage 1 on rank 1.
+  CHECK(fills["0F0@0"] == forward);
+  CHECK(fills["0F12@0"] == forward);
+  CHECK(fills["1F0@1"] == forward);
+  CHECK(fills["1B1@0"] != backward);
+  CHECK(fills["0F1@1"] != forward);
+  CHECK(fills["0B1@1"] == fills["1B1@0"]);
+  CHECK(svg.find("lighter: second copy of the stages") != std::string::npos);
+  CHECK(svg.find("later stages") == std::string::npos);
+}
+
+TEST_CASE("picture: each stage of a rank has a tone") {
+  Timeline timeline;
+  timeline.ranks = 1;
+  for (Id stage = 0; stage < 6; ++stage)
+    timeline.spans.push_back(
+        {stage * kUnit, (stage + 1) * kUnit, 0, stage, 0, Op::Forward, 0});
+  std::string svg = svgOf(timeline);
+  std::set<std::string> fills;
+  for (const Cell &cell : cellsOf(svg))
+    fills.insert(cell.fill);
+  CHECK(fills.size() == 6);
+  CHECK(svg.find("lighter: later stages of the rank") != std::string::npos);
+}
+
+TEST_CASE("picture: a legend too wide for a line takes another") {
+  Timeline timeline = facing();
+  for (Op op : {Op::BackwardInput, Op::BackwardWeight, Op::SendForward,
+                Op::SendBackward, Op::OptimizerStep}) {
+    Ticks start = makespanOf(timeline);
+    timeline.spans.push_back({start, start + kUnit, 0, 0, 0, op, 0});
+  }
+  std::string svg = svgOf(timeline), narrow = svgOf(facing());
+  static const std::regex entry("<text x=\"([0-9.]+)\" y=\"([0-9.]+)\" "
+                                "fill=\"#444\">([^<]*)</text>");
+  std::set<std::string> lines;
+  size_t entries = 0;
+  for (std::sregex_iterator it(svg.begin(), svg.end(), entry), end; it != end;
+       ++it, ++entries) {
+    lines.insert((*it)[2]);
+    CHECK(std::stod((*it)[1]) + 6.4 * static_cast<double>((*it)[3].length()) <
+          1304);
+  }
+  CHECK(entries == 9); // seven operations, idle, what lighter and half mean
+  CHECK(lines == std::set<std::string>{"47", "66"});
+  CHECK(cellsOf(svg).front().y == cellsOf(narrow).front().y + 19);
+}
+
+TEST_CASE("picture: pairs in rows without room count once") {
+  Timeline timeline;
+  timeline.ranks = 1;
+  for (Id k = 0; k < 3000; ++k)
+    for (Op op : {Op::Forward, Op::Backward})
+      timeline.spans.push_back({k * kUnit, (k + 1) * kUnit, 0, 0, k, op, 0});
+  std::string svg = svgOf(timeline);
+  checkWellFormed(svg);
+  CHECK(svg.find("bubble 0.0 %") != std::string::npos);
+  CHECK(svg.find("half as high") == std::string::npos);
+  for (Op op : {Op::Forward, Op::Backward})
+    CHECK(svg.find("<path fill=\"" + std::string(info(op).color)) !=
+          std::string::npos);
 }
 
 TEST_CASE("picture: size is bounded and narrow cells lose their numbers") {

@@ -84,6 +84,13 @@ struct Flags {
       cl::sub(compile), cl::cat(category),  cl::desc(emitDescription())};
   cl::opt<bool> json{"json", cl::sub(report), cl::sub(check), cl::cat(category),
                      cl::desc("one JSON object on stdout")};
+  cl::list<std::string> compare{
+      "compare",
+      cl::CommaSeparated,
+      cl::value_desc("schedule,..."),
+      cl::sub(report),
+      cl::cat(category),
+      cl::desc("these schedules beside the spec's own, in one table")};
   cl::opt<std::string> passes{
       "passes",     cl::Required,      cl::value_desc("a,b,..."),
       cl::sub(opt), cl::cat(category), cl::desc(passesDescription())};
@@ -240,6 +247,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.output = output;
   arguments.emits.assign(emits.begin(), emits.end());
   arguments.json = json;
+  arguments.compare.assign(compare.begin(), compare.end());
   arguments.passes = passes;
   arguments.backend = backend;
   arguments.module = module;
@@ -296,9 +304,8 @@ struct Planned {
 } // namespace
 
 static constexpr Planned kPlanned[] = {
-    {"view", ""},        {"tune", ""},       {"profile", ""},
-    {"explain", ""},     {"diff", ""},       {"report", "compare"},
-    {"report", "costs"}, {"run", "devices"},
+    {"view", ""}, {"tune", ""},        {"profile", ""},    {"explain", ""},
+    {"diff", ""}, {"report", "costs"}, {"run", "devices"},
 };
 
 /// What the command line asks for that is planned only; empty if nothing.

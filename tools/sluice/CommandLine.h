@@ -18,6 +18,7 @@ struct Arguments {
   std::string output;             ///< -o; empty: standard output
   std::vector<std::string> emits; ///< names of the table in Emit.cpp
   bool json = false;
+  std::vector<std::string> compare; ///< schedules; empty: no comparison
   std::string passes;
   verify::Options verify;
 

@@ -60,6 +60,17 @@ static Status writeEmit(const EmitInfo &emit, const Compilation &compilation,
       path, [&](llvm::raw_ostream &out) { emit.write(compilation, out); });
 }
 
+/// Reports what cannot be written in the formats that were asked for.
+static bool canHold(const std::vector<const EmitInfo *> &emits,
+                    Invocation &invocation) {
+  const Compilation &c = invocation.compilation;
+  for (const EmitInfo *emit : emits)
+    if (std::string why = emit->refuse ? emit->refuse(c) : ""; !why.empty())
+      invocation.diagnostics.error(c.spec->pipeline.schedule.where,
+                                   "--emit=" + emit->name.str() + ": " + why);
+  return !invocation.diagnostics.hasErrors();
+}
+
 int commands::compile(const Arguments &arguments) {
   std::vector<const EmitInfo *> emits;
   std::vector<NamedPath> outputs;
@@ -79,7 +90,8 @@ int commands::compile(const Arguments &arguments) {
 
   Invocation invocation;
   bool ok = loadSpec(arguments, input, invocation) &&
-            runPasses(arguments, fullPipeline(), invocation);
+            runPasses(arguments, fullPipeline(), invocation) &&
+            canHold(emits, invocation);
   printDiagnostics(arguments, invocation);
   if (!ok)
     return 1;

@@ -25,6 +25,9 @@ static constexpr EmitInfo kEmits[] = {
     {"torch-csv", "csv",
      [](const Compilation &c, llvm::raw_ostream &out) {
        emitTorchCsv(*c.graph, *c.schedule, out);
+     },
+     [](const Compilation &c) {
+       return whyNotTorchCsv(*c.graph, *c.schedule);
      }},
     {"trace", "trace",
      [](const Compilation &c, llvm::raw_ostream &out) {

@@ -16,6 +16,9 @@ struct EmitInfo {
   llvm::StringRef extension;
   /// Null for the plan file, which is binary and writes itself.
   void (*write)(const Compilation &compilation, llvm::raw_ostream &out);
+  /// Why this format cannot hold the compilation, empty if it can; null where
+  /// it can hold any.
+  std::string (*refuse)(const Compilation &compilation) = nullptr;
 };
 
 llvm::ArrayRef<EmitInfo> allEmits();

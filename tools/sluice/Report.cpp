@@ -1,7 +1,11 @@
 //===- tools/sluice/Report.cpp - `sluice report` -------------------------===//
 #include "compiler/emit/Emit.h"
+#include "compiler/passes/PassManager.h"
+#include "compiler/simulate/Compare.h"
 #include "tools/sluice/Driver.h"
 #include "tools/sluice/Reports.h"
+
+#include "llvm/ADT/StringExtras.h"
 
 namespace sluice {
 
@@ -26,11 +30,60 @@ Report reportOf(const Compilation &c) {
   return buildReport(input);
 }
 
+/// Refuses what --compare cannot take: unknown names, or another input than a
+/// spec.
+static Status checkCompare(const Arguments &arguments, const Input &input) {
+  for (const std::string &name : arguments.compare)
+    if (!findSchedule(name))
+      return Status::usage(
+          "--compare=" + escaped(name) + " is not one of " +
+          llvm::join(llvm::map_range(
+                         allSchedules(),
+                         [](const ScheduleInfo &info) { return info.text; }),
+                     ", "));
+  if (input.kind != InputKind::Spec)
+    return Status::usage("--compare needs a spec: '" + escaped(input.name) +
+                         "' has its order already");
+  return Status();
+}
+
+/// The spec's own schedule beside others. Fine if any has a plan that fits;
+/// what is wrong with the spec's own is then told in its row alone.
+static int compare(const Arguments &arguments, const Input &input) {
+  Status status = checkCompare(arguments, input);
+  if (!status.ok())
+    return fail(status);
+  Invocation invocation;
+  const Compilation &own = invocation.compilation;
+  bool ok = loadSpec(arguments, input, invocation);
+  if (!ok) {
+    printDiagnostics(arguments, invocation);
+    return 1;
+  }
+  ok = runPasses(arguments, fullPipeline(), invocation);
+  Comparison comparison = compareSchedules(own, arguments.compare);
+  status = writeOutput("", [&](llvm::raw_ostream &out) {
+    if (!arguments.json)
+      return emitComparisonText(comparison, out);
+    std::optional<Report> report;
+    if (own.timing && own.plan)
+      report = reportOf(own);
+    emitComparisonJson(comparison, report ? &*report : nullptr, out);
+  });
+  if (ok || !comparison.anyFits())
+    printDiagnostics(arguments, invocation);
+  if (!status.ok())
+    return fail(status);
+  return comparison.anyFits() ? 0 : 1;
+}
+
 int commands::report(const Arguments &arguments) {
   Input input;
   Status status = readInput(arguments.input, input);
   if (!status.ok())
     return fail(status);
+  if (!arguments.compare.empty())
+    return compare(arguments, input);
   Invocation invocation;
   int code = loadCompiled(arguments, input, invocation);
   const Compilation &c = invocation.compilation;

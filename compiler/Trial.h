@@ -1,0 +1,41 @@
+//===- compiler/Trial.h - What a changed spec would need -----------------===//
+//
+// Questions that are answered by compiling: advice on a memory limit and the
+// comparison of schedules ask them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_COMPILER_TRIAL_H
+#define SLUICE_COMPILER_TRIAL_H
+
+#include "compiler/spec/Spec.h"
+#include "ir/Units.h"
+
+#include "llvm/ADT/STLFunctionalExtras.h"
+
+#include <optional>
+#include <string_view>
+
+namespace sluice {
+
+/// Bytes of the largest rank if `spec` is compiled; none if it cannot be. One
+/// compilation, without the proof of its plan.
+std::optional<Bytes> bytesNeeded(const Spec &spec);
+
+/// Whether `spec` asks for a schedule that the schedule allows. Linear in
+/// stages.
+bool scheduleIsLegal(const Spec &spec);
+
+/// Makes the schedule of this name the spec's, whatever it was before.
+void setSchedule(PipelineSpec &pipeline, std::string_view name);
+
+/// The largest count in [low, high) for which `fits` holds, if it holds for
+/// `low`, not for `high`, and for nothing above a count for which it does not.
+/// Counts that are not `legal` are passed over. Logarithmic in calls of `fits`,
+/// linear in calls of `legal`.
+uint32_t largestThatFits(uint32_t low, uint32_t high,
+                         llvm::function_ref<bool(uint32_t)> legal,
+                         llvm::function_ref<bool(uint32_t)> fits);
+
+} // namespace sluice
+
+#endif // SLUICE_COMPILER_TRIAL_H
