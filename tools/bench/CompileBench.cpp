@@ -17,17 +17,18 @@
 
 namespace sluice {
 
-static std::string specOf(const char *schedule, int64_t ranks,
+static std::string specOf(const char *schedule, int64_t ranks, int64_t chunks,
                           int64_t microbatches) {
   return "sluice: 1\n"
          "model:\n"
          "  layers: [{name: layer, repeat: " +
-         std::to_string(ranks) +
+         std::to_string(ranks * chunks) +
          ", forward: 1, backward: 2, activation_bytes: 4096, "
          "output_bytes: 1024, params: 1000}]\n"
          "pipeline: {ranks: " +
          std::to_string(ranks) +
          ", microbatches: " + std::to_string(microbatches) +
+         ", virtual_stages: " + std::to_string(chunks) +
          ", schedule: " + schedule + "}\n";
 }
 
@@ -54,7 +55,8 @@ static double peakBytes(bool reset) {
 }
 
 static void compile(benchmark::State &state, const char *schedule) {
-  std::string text = specOf(schedule, state.range(0), state.range(1));
+  std::string text =
+      specOf(schedule, state.range(0), state.range(1), state.range(2));
   std::string path = "/dev/shm/sluice-bench-" + std::to_string(::getpid());
   uint64_t operations = 0;
   peakBytes(/*reset=*/true);
@@ -72,8 +74,14 @@ static void compile(benchmark::State &state, const char *schedule) {
 }
 
 BENCHMARK_CAPTURE(compile, 1f1b, "1f1b")
-    ->Args({64, 512})
-    ->Args({64, 4096})
+    ->Args({64, 1, 512})
+    ->Args({64, 1, 4096})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile, interleaved, "interleaved-1f1b")
+    ->Args({64, 2, 512})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(compile, zb_v, "zb-v")
+    ->Args({64, 2, 512})
     ->Unit(benchmark::kMillisecond);
 
 } // namespace sluice
