@@ -18,31 +18,36 @@ public:
   Advice(const Spec &original, Bytes memoryLimit, Diagnostic &sink)
       : spec(original), limit(memoryLimit), diagnostic(sink) {}
 
+  /// Keeps the change if it fits.
   void tryChange(const std::string &what,
                  llvm::function_ref<void(PipelineSpec &)> change) {
-    if (std::optional<Bytes> needed = fits(change))
-      diagnostic.note("would fit: " + what + " (" + formatBytes(*needed) +
-                      " on the largest rank)");
+    Spec changed = spec;
+    change(changed.pipeline);
+    std::optional<Needs> needs = needsOf(changed);
+    if (needs && needs->largestRank <= limit)
+      found.push_back({what, *needs});
+  }
+  /// Notes what fits, the fastest first.
+  void tell(TimeUnit unit) {
+    llvm::stable_sort(found, [](const auto &a, const auto &b) {
+      return a.second.makespan < b.second.makespan;
+    });
+    for (const auto &[what, needs] : found)
+      diagnostic.note("would fit: " + what + " (makespan " +
+                      formatTime(needs.makespan, unit) + ", " +
+                      formatBytes(needs.largestRank) + " on the largest rank)");
   }
   void trySchedules();
-  void tryWarmup(llvm::ArrayRef<uint32_t> counts);
+  void tryWarmup();
   void trySmaller(const std::string &key,
                   Located<uint32_t> PipelineSpec::*field);
   void tryMoreRanks();
 
 private:
-  /// Bytes of the largest rank after the change, if they are within the limit.
-  std::optional<Bytes>
-  fits(llvm::function_ref<void(PipelineSpec &)> change) const {
-    Spec changed = spec;
-    change(changed.pipeline);
-    std::optional<Bytes> needed = bytesNeeded(changed);
-    return needed && *needed <= limit ? needed : std::nullopt;
-  }
-
   const Spec &spec;
   Bytes limit;
   Diagnostic &diagnostic;
+  std::vector<std::pair<std::string, Needs>> found;
 };
 } // namespace
 
@@ -66,33 +71,11 @@ void Advice::trySmaller(const std::string &key,
         [&](PipelineSpec &pipeline) { (pipeline.*field).value = now / 2; });
 }
 
-/// The largest cap on the warmup counts that fits: bytes only grow with it.
-void Advice::tryWarmup(llvm::ArrayRef<uint32_t> counts) {
-  auto capped = [&](uint32_t cap) {
-    std::vector<uint32_t> lower(counts);
-    for (uint32_t &count : lower)
-      count = std::min(count, cap);
-    return lower;
-  };
-  auto with = [](std::vector<uint32_t> list) {
-    return [list](PipelineSpec &pipeline) {
-      pipeline.warmup.value = Warmup(list);
-      pipeline.warmup.given = true;
-    };
-  };
-  uint32_t most = *llvm::max_element(counts); // does not fit
-  uint32_t low = largestThatFits(
-      0, most, [](uint32_t) { return true; },
-      [&](uint32_t cap) { return fits(with(capped(cap))).has_value(); });
-  if (low < most)
-    tryChange("pipeline.warmup: [" +
-                  llvm::join(llvm::map_range(capped(low),
-                                             [](uint32_t count) {
-                                               return std::to_string(count);
-                                             }),
-                             ", ") +
-                  "]",
-              with(capped(low)));
+void Advice::tryWarmup() {
+  tryChange("pipeline.warmup: auto", [](PipelineSpec &pipeline) {
+    pipeline.warmup.value = Warmup(WarmupAuto{});
+    pipeline.warmup.given = true;
+  });
 }
 
 void Advice::tryMoreRanks() {
@@ -110,12 +93,13 @@ void adviseOnLimit(Compilation &compilation) {
   advice.trySchedules();
   const ScheduleInfo *schedule = findSchedule(spec.pipeline.schedule.value);
   if (schedule && schedule->adjustableWarmup)
-    advice.tryWarmup(compilation.warmup->perRank);
+    advice.tryWarmup();
   if (spec.model.transformer)
     advice.trySmaller("pipeline.microbatch_size",
                       &PipelineSpec::microbatchSize);
   advice.trySmaller("pipeline.microbatches", &PipelineSpec::microbatches);
   advice.tryMoreRanks();
+  advice.tell(plan.timeUnit);
   Bytes needed = neediestRank(plan).second;
   Bytes device = spec.cluster.device ? spec.cluster.device->memory.value : 0;
   if (device == 0 || needed <= device)

@@ -6,13 +6,13 @@
 
 namespace sluice {
 
-std::optional<Bytes> bytesNeeded(const Spec &spec) {
+std::optional<Needs> needsOf(const Spec &spec) {
   Diagnostics ignored;
   Compilation trial(ignored);
   trial.spec = spec;
   if (!runPipeline(pipelineBefore("verify-plan"), trial))
     return std::nullopt;
-  return neediestRank(*trial.plan).second;
+  return Needs{neediestRank(*trial.plan).second, trial.timing->makespan};
 }
 
 bool scheduleIsLegal(const Spec &spec) {

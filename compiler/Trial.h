@@ -17,9 +17,15 @@
 
 namespace sluice {
 
-/// Bytes of the largest rank if `spec` is compiled; none if it cannot be. One
-/// compilation, without the proof of its plan.
-std::optional<Bytes> bytesNeeded(const Spec &spec);
+/// What a spec comes to.
+struct Needs {
+  Bytes largestRank; ///< with the device's allowance
+  Ticks makespan;
+};
+
+/// What `spec` needs if it is compiled; none if it cannot be. One compilation,
+/// without the proof of its plan.
+std::optional<Needs> needsOf(const Spec &spec);
 
 /// Whether `spec` asks for a schedule that the schedule allows. Linear in
 /// stages.

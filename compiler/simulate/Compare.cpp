@@ -62,8 +62,8 @@ public:
 private:
   bool legal(uint32_t count) { return scheduleIsLegal(with(count)); }
   bool fits(uint32_t count) {
-    std::optional<Bytes> needed = bytesNeeded(with(count));
-    return needed && *needed <= limit;
+    std::optional<Needs> needed = needsOf(with(count));
+    return needed && needed->largestRank <= limit;
   }
   const Spec &with(uint32_t count) {
     (spec.pipeline.*field).value = count;
