@@ -22,6 +22,7 @@ bool scheduleIsLegal(const Spec &spec) {
 
 void setSchedule(PipelineSpec &pipeline, std::string_view name) {
   pipeline.schedule.value = std::string(name);
+  pipeline.ownOrders = false;
   pipeline.scheduleCsv = {};
   pipeline.scheduleOrders.clear();
 }

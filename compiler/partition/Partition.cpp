@@ -128,8 +128,8 @@ std::optional<Counts> Cutter::listed(const Counts &list) const {
   if (list.size() != stages) {
     fail("layout has " + number(list.size()) +
          (list.size() == 1 ? " stage" : " stages") + ", but there are " +
-         number(stages) + ": " + number(spec.pipeline.ranks) + " ranks of " +
-         number(spec.pipeline.virtualStages) + " virtual stages");
+         number(stages) + " on " + number(spec.pipeline.ranks) +
+         (spec.pipeline.ranks.value == 1 ? " rank" : " ranks"));
     ok = false;
   }
   uint64_t sum = std::accumulate(list.begin(), list.end(), uint64_t(0));

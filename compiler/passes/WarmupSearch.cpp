@@ -11,9 +11,10 @@
 // With equal stages and free messages that is 1F1B's count, p-1-r. Since ranks
 // alternate, a hop may cost a whole period: Σ_{j>r} ceil(d_j / T) is the safe
 // count. Both, twice the first, and the schedule's own are simulated, and a
-// bisection finds the fewest counts as good as the best: seven simulations.
-// Where these do not fit the memory limit, each rule is cut off and scaled down
-// to what fits, and the best of those is taken: up to nine.
+// bisection between the least and the best of them finds the fewest on that
+// line that are as good: eight simulations. Where these do not fit the memory
+// limit, each rule is cut off and scaled down to what fits, and the best of
+// those is taken: some twenty.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/WarmupSearch.h"
@@ -41,7 +42,7 @@ public:
         most(choice.sizes.microbatches * choice.sizes.chunks) {}
 
   WarmupCounts run();
-  WarmupCounts standardThatRuns();
+  WarmupCounts runStandard();
 
 private:
   struct Tried {
@@ -57,6 +58,7 @@ private:
   };
 
   Counts standard() const;
+  Counts standardThatRuns();
   void measure();
   Counts between(const Counts &low, const Counts &high, uint32_t part) const;
   Orders ordersOf(const Counts &counts) const;
@@ -92,7 +94,7 @@ Counts WarmupSearch::standard() const {
 /// The counts derived above, for one stage per rank in order.
 void WarmupSearch::measure() {
   const std::vector<Stage> &stages = c.stages->stages;
-  book = trips = hops = standard();
+  book = trips = hops = standardThatRuns();
   if (stages.size() != ranks)
     return;
   bool split = choice.info->backward == BackwardRule::Split;
@@ -164,11 +166,16 @@ void WarmupSearch::consider(const Counts &counts) {
     tried.push_back({counts, *objective});
 }
 
-/// The fewest counts on the way from `low` to the best that are as good.
+/// The best counts, or the fewest of eight steps from `low` to them that are as
+/// good.
 WarmupSearch::Tried WarmupSearch::fewest(const Counts &low) {
   Tried best = *std::min_element(tried.begin(), tried.end());
-  uint32_t bad = 0, good = 8; // eighths of the way
   Counts from = low, to = best.counts;
+  consider(low);
+  if (Tried least = *std::min_element(tried.begin(), tried.end());
+      least.counts == low)
+    return least;
+  uint32_t bad = 0, good = 8; // eighths of the way
   while (good - bad > 1 && from != to) {
     uint32_t middle = (bad + good) / 2;
     Counts counts = between(from, to, middle);
@@ -219,8 +226,11 @@ WarmupCounts WarmupSearch::perRank(const Counts &counts,
 Bytes WarmupSearch::bytesPerCount(Id rank) const {
   Bytes each = 1;
   for (const Placement::Holding &held :
-       choice.placement.holdingsOf(rank, choice.sizes.microbatches))
-    each = std::max(each, c.stages->stages[held.stage].bytes.activation);
+       choice.placement.holdingsOf(rank, choice.sizes.microbatches)) {
+    const StageBytes &bytes = c.stages->stages[held.stage].bytes;
+    each = std::max(each, alignedSize(bytes.activation - bytes.keptForWeight) +
+                              alignedSize(bytes.keptForWeight));
+  }
   return each;
 }
 
@@ -274,24 +284,34 @@ static Counts scaledDown(const Counts &counts, const Counts &caps) {
   return scaled;
 }
 
-/// The best of the three rules within what fits.
+/// The best of the rules within what fits; the book's own where nothing does,
+/// so that the gate says what is missing.
 Counts WarmupSearch::fitMemory(const Counts &wanted) {
-  Counts caps(ranks, most), counts = wanted;
-  for (unsigned round = 0; round < 4 && lowerCaps(counts, caps); ++round) {
-    tried.clear();
+  Counts caps(ranks, most), none(ranks, most), counts = wanted;
+  if (!lowerCaps(wanted, caps))
+    return wanted;
+  tried.clear();
+  if (!lowerCaps(book, none))
+    consider(book);
+  for (unsigned round = 0; round < 4; ++round) {
     for (const Counts &rule : {book, trips, wanted}) {
       consider(cutOff(rule, caps));
       consider(scaledDown(rule, caps));
     }
+    consider(Counts(ranks, 0));
     if (tried.empty())
-      return cutOff(wanted, caps);
+      return book;
     counts = std::min_element(tried.begin(), tried.end())->counts;
+    if (!lowerCaps(counts, caps))
+      return counts;
+    llvm::erase_if(tried, [&](const Tried &of) { return of.counts == counts; });
   }
-  return counts;
+  return choice.sizes.chunks == 1 ? Counts(ranks, 0) : counts;
 }
 
-/// Twice as many more each time, then back to the fewest by bisection.
-WarmupCounts WarmupSearch::standardThatRuns() {
+/// The book's counts, raised on all ranks where they make them wait for each
+/// other: twice as many more each time, then back to the fewest by bisection.
+Counts WarmupSearch::standardThatRuns() {
   Counts counts = standard();
   auto more = [&](uint32_t extra) {
     Counts raised;
@@ -302,7 +322,7 @@ WarmupCounts WarmupSearch::standardThatRuns() {
   bool isShort = choice.sizes.chunks > 1 &&
                  choice.sizes.microbatches % choice.sizes.groupSize != 0;
   if (!isShort || objectiveOf(counts))
-    return perRank(counts, counts);
+    return counts;
   uint32_t bad = 0, good = 1;
   while (good < most && !objectiveOf(more(good))) {
     bad = good;
@@ -312,16 +332,23 @@ WarmupCounts WarmupSearch::standardThatRuns() {
     uint32_t middle = bad + (good - bad) / 2;
     (objectiveOf(more(middle)) ? good : bad) = middle;
   }
-  WarmupCounts result = perRank(more(good), counts);
-  result.bounds.push_back(
-      "warmup: " + std::to_string(good) +
-      " more on each rank than the rule of " + std::string(choice.info->text) +
-      " says, so that the ranks do not wait for each other in the last group");
+  return more(good);
+}
+
+WarmupCounts WarmupSearch::runStandard() {
+  Counts rule = standard(), counts = standardThatRuns();
+  WarmupCounts result = perRank(counts, counts);
+  if (uint32_t most = counts.front() - rule.front())
+    result.bounds.push_back("warmup: " + std::to_string(most) +
+                            " more on each rank than the rule of " +
+                            std::string(choice.info->text) +
+                            " says, so that the ranks do not wait for each "
+                            "other in the last group");
   return result;
 }
 
 WarmupCounts standardWarmup(Compilation &compilation) {
-  return WarmupSearch(compilation).standardThatRuns();
+  return WarmupSearch(compilation).runStandard();
 }
 
 WarmupCounts searchWarmup(Compilation &compilation) {

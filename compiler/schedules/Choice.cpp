@@ -26,7 +26,7 @@ public:
     choice.sizes.microbatches = pipeline.microbatches;
     if (pipeline.scheduleCsv.given)
       csv();
-    else if (pipeline.schedule.value == kOwnOrders)
+    else if (pipeline.ownOrders)
       ownOrders();
     else
       named();
@@ -113,7 +113,7 @@ void Chooser::sizes() {
 /// Microbatches that a chunk runs before the next: p, unless the spec says so.
 void Chooser::group() {
   uint32_t p = choice.sizes.ranks, m = choice.sizes.microbatches;
-  bool grouped = choice.info->check == schedules::interleavedRules;
+  bool grouped = choice.info->lanes == Lanes::Groups;
   choice.sizes.groupSize = grouped ? p : m;
   if (!grouped)
     return noEffect(pipeline.groupSize.given, pipeline.groupSize.where,
@@ -164,7 +164,9 @@ void Chooser::place() {
                       number(held[rank]) + " stages, schedule " +
                       std::string(choice.info->text) + " runs " +
                       number(choice.sizes.chunks) + " on each");
-  if (choice.placement.copies() > 1 || choice.info->lanes != Lanes::Groups)
+  bool oneLane =
+      choice.info->lanes == Lanes::Whole || choice.info->lanes == Lanes::Groups;
+  if (choice.placement.copies() > 1 || !oneLane)
     fail(where, "schedule " + std::string(choice.info->text) +
                     " needs placement " + std::string(placementName(kind)) +
                     ", not a list")
@@ -241,6 +243,8 @@ void Chooser::csv() {
     return;
   }
   llvm::StringRef text = (*buffer)->getBuffer();
+  text.consume_front("\xef\xbb\xbf"); // a byte order mark
+  text = text.rtrim();
   uint32_t file = diagnostics.addSource(path.str().str(), text.str());
   std::vector<OrderLine> lines;
   for (uint32_t row = 1; !text.empty(); ++row) {
@@ -272,6 +276,10 @@ void Chooser::take(llvm::ArrayRef<OrderLine> lines, char separator) {
       parseOrders(lines, separator, limits, choice.stages, diagnostics);
   if (diagnostics.errorCount() != errorsBefore)
     return;
+  if (orders.entries.empty()) {
+    fail(where, "the orders name no operation");
+    return;
+  }
   choice.sizes.chunks = (choice.stages + p - 1) / p;
   orders.name = pipeline.schedule.value;
   std::vector<Id> rankOfStage(choice.stages, 0);

@@ -69,7 +69,7 @@ public:
       : problem(problem), orders(orders),
         holdings(
             problem.placement.holdingsOf(rank, problem.sizes.microbatches)) {
-    if (problem.lanes == Lanes::Groups) {
+    if (problem.lanes == Lanes::Whole || problem.lanes == Lanes::Groups) {
       addLane(holdings, problem.sizes.groupSize);
       return;
     }

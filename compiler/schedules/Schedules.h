@@ -32,8 +32,10 @@ struct ScheduleProblem {
 
 /// How the operations of a rank are divided into lanes, and their order in one.
 enum class Lanes : uint8_t {
-  /// One: group after group of microbatches, in it chunk after chunk (backwards
-  /// from the last chunk to the first), in it by microbatch.
+  /// One: chunk after chunk, each all microbatches (backwards from the last
+  /// chunk to the first).
+  Whole,
+  /// One: group after group of microbatches, each as in Whole.
   Groups,
   /// One for each chunk, by microbatch.
   Chunks,

@@ -20,13 +20,12 @@ namespace {
 Spec withSchedule(const Compilation &own, const std::string &name) {
   Spec changed = *own.spec;
   Located<uint32_t> &chunksGiven = changed.pipeline.virtualStages;
-  if (own.choice && !chunksGiven.given) {
-    chunksGiven.value = own.choice->sizes.chunks;
-    chunksGiven.given = true;
-  }
+  constexpr uint32_t kUsualChunks = 2; // where any number goes
+  uint32_t needed = findSchedule(name)->chunks;
+  if (!chunksGiven.given)
+    chunksGiven.value = needed != 0 ? needed : kUsualChunks;
   setSchedule(changed.pipeline, name);
   changed.pipeline.warmup = PipelineSpec().warmup;
-  uint32_t needed = findSchedule(name)->chunks;
   uint32_t chunks = needed != 0 ? needed : chunksGiven.value;
   if (!scheduleIsLegal(changed)) {
     chunksGiven.value = chunks;

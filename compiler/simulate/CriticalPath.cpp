@@ -43,6 +43,7 @@ PathWalk::PathWalk(const Graph &graph, const Schedule &schedule,
       if (schedule.joins(schedule.firstOfRank[rank] + i - 1)) {
         joined[order[i]] = order[i - 1];
         joined[order[i - 1]] = order[i];
+        previous[order[i]] = previous[order[i - 1]]; // before both
       }
     }
   }

@@ -58,13 +58,20 @@ struct Item {
 /// The most work of items that fit in `room` bytes, or a little more: parts of
 /// an item count. All fits without a limit.
 __int128 mostWork(std::vector<Item> items, std::optional<Bytes> room) {
+  __int128 work = 0;
+  auto takesNone = [&](const Item &item) { return !room || item.bytes == 0; };
+  for (const Item &item : items)
+    if (takesNone(item))
+      work += item.work * item.count;
+  items.erase(std::remove_if(items.begin(), items.end(), takesNone),
+              items.end());
   std::sort(items.begin(), items.end(), [](const Item &a, const Item &b) {
     return a.work * b.bytes > b.work * a.bytes;
   });
-  __int128 work = 0, left = room ? __int128(*room) : 0;
+  __int128 left = room.value_or(0);
   for (const Item &item : items) {
     __int128 all = __int128(item.bytes) * item.count;
-    if (!room || all <= left) {
+    if (all <= left) {
       work += item.work * item.count;
       left -= all;
       continue;

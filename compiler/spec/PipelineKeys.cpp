@@ -113,8 +113,10 @@ void ownSchedule(const Field &field, PipelineSpec &pipeline) {
   ScheduleSection section;
   readSection(field, kScheduleKeys, section);
   if (field.node.entries.size() != 1)
-    field.mismatch("the name of a schedule, {csv: FILE} or {orders: [one "
-                   "string per rank]}");
+    field.reader.error(field.where,
+                       field.name() + " must have one of csv and orders, not " +
+                           (field.node.entries.empty() ? "none" : "more"));
+  pipeline.ownOrders = true;
   pipeline.scheduleCsv = std::move(section.csv);
   pipeline.scheduleOrders = std::move(section.orders);
   field.set(pipeline.schedule, std::string(kOwnOrders));

@@ -128,6 +128,7 @@ struct PipelineSpec {
   Located<uint32_t> microbatchSize{1};
   Located<std::string> schedule{std::string("1f1b")}; ///< or kOwnOrders
   Located<std::string> scheduleCsv; ///< path, relative to the spec
+  bool ownOrders = false; ///< scheduleCsv or scheduleOrders is the schedule
   std::vector<Located<std::string>> scheduleOrders; ///< a line per rank
   /// A rule, or the rank of each stage; not given: as the schedule says.
   Located<std::variant<PlacementKind, std::vector<uint32_t>>> placement;

@@ -255,25 +255,37 @@ private:
     report.error(FindingKind::Deadlock, first, story(cycle), std::move(places));
   }
 
-  /// "1F0 on rank 1 needs 0F0 on rank 0, which comes after ...".
+  /// "1F0 on rank 1 needs 0F0 on rank 0, which comes after ...". A pair that
+  /// runs together is named as one.
   std::string story(const std::vector<Id> &cycle) const {
     constexpr size_t kNamed = 12;
     std::string text = on(cycle.front());
     for (size_t i = 1; i <= std::min(cycle.size(), kNamed); ++i) {
-      bool after =
-          placeOf[cycle[i % cycle.size()]].rank == placeOf[cycle[i - 1]].rank &&
-          placeOf[cycle[i % cycle.size()]].index + 1 ==
-              placeOf[cycle[i - 1]].index;
+      Id next = cycle[i % cycle.size()];
       text += (i == 1 ? " " : ", which ") +
-              std::string(after ? "comes after " : "needs ") +
-              on(cycle[i % cycle.size()]);
+              std::string(isBefore(next, cycle[i - 1]) ? "comes after "
+                                                       : "needs ") +
+              on(next);
     }
     if (cycle.size() > kNamed)
       text += " and so on, " + std::to_string(cycle.size()) + " in a circle";
     return text;
   }
-  std::string on(Id node) const {
-    return nameOf(node) + " on rank " + std::to_string(placeOf[node].rank);
+
+  /// Whether unit `first` stands right before unit `second` on its rank.
+  bool isBefore(Id first, Id second) const {
+    OpPlace at = placeOf[second];
+    return at.index > 0 && placeOf[first].rank == at.rank &&
+           unitOf(schedule.rank(at.rank)[at.index - 1]) == first;
+  }
+
+  std::string on(Id unit) const {
+    OpPlace at = placeOf[unit];
+    std::string name = nameOf(unit);
+    if (schedule.joins(schedule.firstOfRank[at.rank] + at.index))
+      name = "(" + name + ";" + nameOf(schedule.rank(at.rank)[at.index + 1]) +
+             kPairEnd;
+    return name + " on rank " + std::to_string(at.rank);
   }
 
   const Graph &graph;

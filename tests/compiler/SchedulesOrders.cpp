@@ -184,6 +184,50 @@ TEST_CASE("schedule orders: what is missing or can never run") {
         "needs 0I0 on rank 0\n");
 }
 
+TEST_CASE("schedule orders: a circle names a pair as one") {
+  Compiled compiled("sluice: 1\nmodel: {layers: [{repeat: 4, forward: 1, "
+                    "backward: 1}]}\npipeline: {ranks: 2, virtual_stages: 2, "
+                    "microbatches: 2, schedule: {orders: [\"0F0 "
+                    "(0F1;3B0)OVERLAP_F_B 3F0 3F1 3B1 0B0 0B1\", \"1F0 2F0 "
+                    "1F1 2F1 2B0 2B1 1B0 1B1\"]}}\n");
+  CHECK(compiled.diagnostics.render().find(
+            "deadlock: 3F0 on rank 0 comes after (0F1;3B0)OVERLAP_F_B on rank "
+            "0, which needs 3F0 on rank 0\n") != std::string::npos);
+}
+
+TEST_CASE("schedule orders: pairs that take no time have a critical path") {
+  Compiled compiled(
+      "sluice: 1\nmodel: {layers: [{forward: 0, backward_input: 0, "
+      "backward_weight: 0}, {forward: 0, backward_input: 1, backward_weight: "
+      "1}]}\npipeline: {ranks: 2, microbatches: 4, schedule: dualpipe, layout: "
+      "[1, 1]}\ncluster: {link: {latency: 1}}\n");
+  REQUIRE(compiled.ok);
+  Report report = compiled.report();
+  CHECK(report.criticalPath.size() <= compiled.compilation.graph->nodes.size());
+  CHECK(!report.criticalPath.empty());
+}
+
+TEST_CASE(
+    "schedule orders: stages of no time and bytes leave the bound right") {
+  for (const char *schedule : {"hanayo", "interleaved-1f1b", "breadth-first"})
+    for (const char *limit : {"1536", "3072", "6144", "12288"}) {
+      Compiled compiled(
+          std::string("sluice: 1\nmodel: {layers: [{forward: 0, backward: 0}, "
+                      "{forward: 5, backward: 7, activation_bytes: 700}, "
+                      "{forward: 2, backward_input: 3, backward_weight: 1, "
+                      "activation_bytes: 300, kept_for_weight: 100}, {forward: "
+                      "0, backward: 0}]}\npipeline: {ranks: 1, virtual_stages: "
+                      "4, microbatches: 4, schedule: ") +
+          schedule + ", memory_limit: " + limit + "}\n");
+      if (compiled.ok)
+        CHECK(compiled.report().lowerBound <= compiled.report().makespan);
+    }
+}
+
+TEST_CASE("schedule orders: at least one operation") {
+  CHECK(told(" ") == "3:39: error: the orders name no operation\n");
+}
+
 TEST_CASE("schedule orders: keys beside them") {
   CHECK(toldBy(Compiled(
             section(1, "{orders: [\"0F0 0F1 0B0 0B1\"]}, placement: linear, "
@@ -197,8 +241,8 @@ TEST_CASE("schedule orders: keys beside them") {
         "3:139: warning: pipeline.warmup has no effect with schedule "
         "orders\n");
   CHECK(toldBy(Compiled(section(1, "{}"))) ==
-        "3:39: error: pipeline.schedule is a map, must be the name of a "
-        "schedule, {csv: FILE} or {orders: [one string per rank]}\n");
+        "3:39: error: pipeline.schedule must have one of csv and orders, not "
+        "none\n");
 }
 
 TEST_CASE("schedule orders: faults of a CSV have their row and column") {

@@ -136,3 +136,42 @@ TEST_CASE("warmup: auto does not lose to the standard counts") {
         CHECK(found.makespan <= standard.makespan);
       }
 }
+
+TEST_CASE("warmup: auto keeps to what the standard counts reach within a limit "
+          "and in short groups") {
+  auto limited = [](const char *stages, uint32_t ranks, uint32_t microbatches,
+                    Bytes limit, const char *schedule) {
+    auto with = [&](const char *warmup) {
+      return compile(stages,
+                     pipeline(schedule, ranks, microbatches,
+                              std::string(warmup) +
+                                  ", memory_limit: " + std::to_string(limit)),
+                     "1");
+    };
+    Result standard = with(""), found = with(kAuto);
+    INFO(found.messages);
+    REQUIRE((standard.ok && found.ok));
+    CHECK(found.makespan <= standard.makespan);
+  };
+  // 1000 bytes take 1024.
+  limited("{name: l, repeat: 2, forward: 1, backward: 2, activation_bytes: "
+          "1000}",
+          2, 3, 2048, "1f1b");
+  limited("{name: l, repeat: 4, forward: 1, backward: 2, activation_bytes: "
+          "1000}",
+          4, 8, 4096, "1f1b");
+  for (uint32_t microbatches : {7u, 12u, 13u, 17u}) {
+    std::string layers = equal(10, "1", "2");
+    Result standard = compile(
+        layers,
+        pipeline("interleaved-1f1b", 5, microbatches, ", virtual_stages: 2"),
+        "1");
+    Result found = compile(layers,
+                           pipeline("interleaved-1f1b", 5, microbatches,
+                                    ", virtual_stages: 2, warmup: auto"),
+                           "1");
+    INFO(found.messages);
+    REQUIRE((standard.ok && found.ok));
+    CHECK(found.makespan <= standard.makespan);
+  }
+}
