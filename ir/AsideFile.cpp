@@ -82,8 +82,10 @@ static void forgetName(size_t &slot) {
 
 void dropAsideFiles() noexcept {
   for (std::atomic<char *> &slot : namesToDrop)
-    if (const char *name = slot.exchange(nullptr))
+    if (char *name = slot.exchange(nullptr)) {
       ::unlink(name);
+      slot.store(name); // for its owner to free, should the process go on
+    }
 }
 
 //===----------------------------------------------------------------------===//
