@@ -30,8 +30,6 @@ public:
   uint32_t ranks() const { return rankCount; }
   uint32_t stages() const { return static_cast<uint32_t>(rankOfStage.size()); }
   uint32_t copies() const { return secondFrom == kNone ? 1 : 2; }
-  /// The first microbatch of the second copy; kNone without one.
-  Id secondCopyFrom() const { return secondFrom; }
 
   Id rankOf(Id stage, Id microbatch) const {
     return microbatch < secondFrom ? rankOfStage[stage] : mirrored(stage);
@@ -55,7 +53,7 @@ private:
 
   std::vector<Id> rankOfStage; ///< of the first copy
   uint32_t rankCount = 0;
-  Id secondFrom = kNone;
+  Id secondFrom = kNone; ///< the second copy's first microbatch
 };
 
 } // namespace sluice
