@@ -14,7 +14,13 @@ using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
 enum class OpClass : uint8_t { Compute, Send, Receive, Update };
-enum class Payload : uint8_t { None, Activation, Gradient, WeightGradients };
+enum class Payload : uint8_t {
+  None,
+  Activation,
+  Gradient,
+  WeightGradients,
+  TiedGradients
+};
 enum class Flight : uint8_t {
   Keeps,
   Opens,

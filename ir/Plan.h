@@ -173,6 +173,15 @@ inline std::string nameOf(const PlanOp &op) {
   return opName(op.op, op.stage, op.microbatch);
 }
 
+/// Bytes that a message of `rank` carries: its buffer, or of the gradients of a
+/// tied stage those of the table that it shares. A message has one operand.
+inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
+                          const PlanOp &op) {
+  if (op.op == Op::SendTied)
+    return plan.stages[op.stage].bytes.tied;
+  return rank.buffers[rank.operands[op.firstOperand].buffer].bytes;
+}
+
 /// Where in the spec `stage` comes from, "spec.yaml:12"; empty if the plan does
 /// not say.
 std::string specLine(const Plan &plan, Id stage);

@@ -66,8 +66,10 @@ static StageRecord stageRecord(const Stage &stage) {
           bytes.activation,
           bytes.keptForWeight,
           bytes.workspace,
+          bytes.tied,
           stage.firstLayer,
           stage.layers,
+          stage.tiedTo,
           stage.location.file,
           stage.location.line,
           stage.location.column,
@@ -220,6 +222,8 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.activation = record.activation();
   stage.bytes.keptForWeight = record.kept_for_weight();
   stage.bytes.workspace = record.workspace();
+  stage.bytes.tied = record.tied();
+  stage.tiedTo = record.tied_to();
   stage.location = {record.file(), record.line(), record.column()};
   return stage;
 }

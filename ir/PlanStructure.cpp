@@ -23,7 +23,8 @@ static std::string tooHigh(const char *what, uint64_t index, uint64_t count) {
 
 static bool isTime(Ticks ticks) { return ticks >= 0 && ticks <= kMaxTicks; }
 
-static std::string stageFault(const Stage &stage) {
+static std::string stageFault(const Plan &plan, Id index) {
+  const Stage &stage = plan.stages[index];
   for (Ticks ticks : {stage.forward, stage.backwardInput, stage.backwardWeight,
                       stage.recompute, stage.overlapSaving})
     if (!isTime(ticks))
@@ -38,7 +39,7 @@ static std::string stageFault(const Stage &stage) {
   if (stage.firstLayer > kMaxCount || stage.layers > kMaxCount)
     return "has layers " + number(stage.firstLayer) + "+" +
            number(stage.layers) + ", over " + number(kMaxCount);
-  return {};
+  return tieFault(plan.stages, index);
 }
 
 static std::string edgeFault(const Plan &plan, uint32_t index) {
@@ -134,7 +135,7 @@ void findHeaderFaults(const Plan &plan, const FaultSink &sink) {
   if (!tell(Part::Plan, 0, planFault(plan)))
     return;
   for (uint32_t i = 0; i < plan.stages.size(); ++i)
-    if (!tell(Part::Stage, i, stageFault(plan.stages[i])))
+    if (!tell(Part::Stage, i, stageFault(plan, i)))
       return;
   for (uint32_t i = 0; i < plan.edges.size(); ++i)
     if (!tell(Part::Edge, i, edgeFault(plan, i)))

@@ -17,4 +17,29 @@ Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
   return std::max({one, other, one + other - saving});
 }
 
+std::string tieFault(std::span<const Stage> stages, Id stage) {
+  const Stage &one = stages[stage];
+  auto tiedTo = [&] {
+    return "is tied to stage " + std::to_string(one.tiedTo);
+  };
+  if (one.tiedTo == kNone)
+    return one.bytes.tied == 0 ? ""
+                               : "has " + std::to_string(one.bytes.tied) +
+                                     " tied bytes, but is tied to no stage";
+  if (one.tiedTo >= stages.size())
+    return tiedTo() + ", but there are " + std::to_string(stages.size());
+  const Stage &other = stages[one.tiedTo];
+  if (other.tiedTo != stage || one.tiedTo == stage)
+    return tiedTo() + ", which is not tied to it";
+  if (one.bytes.tied != other.bytes.tied)
+    return tiedTo() + " by " + std::to_string(one.bytes.tied) +
+           " bytes, which is tied to it by " + std::to_string(other.bytes.tied);
+  if (one.bytes.tied > one.bytes.gradients)
+    return tiedTo() + " by " + std::to_string(one.bytes.tied) + " of " +
+           std::to_string(one.bytes.gradients) + " bytes of gradients";
+  if (!one.backward || !other.backward)
+    return tiedTo() + ", and one of the two has no backward";
+  return {};
+}
+
 } // namespace sluice

@@ -6,6 +6,7 @@
 #include "ir/Ops.h"
 #include "ir/Units.h"
 
+#include <span>
 #include <string>
 
 namespace sluice {
@@ -19,6 +20,9 @@ struct StageBytes {
   Bytes activation = 0;    ///< saved by F, per microbatch
   Bytes keptForWeight = 0; ///< of activation, what W still needs after I
   Bytes workspace = 0;     ///< scratch of one running operation
+  /// Of gradients, the first ones: those of a table of parameters that
+  /// Stage::tiedTo holds too.
+  Bytes tied = 0;
 };
 
 /// A run of consecutive layers that is computed as a whole on one rank.
@@ -36,6 +40,11 @@ struct Stage {
   uint64_t parameterCount = 0;       ///< numbers, not bytes
   uint64_t activeParameterCount = 0; ///< used per token; fewer with experts
   StageBytes bytes;
+  /// The stage that holds a copy of the same table of parameters (an embedding
+  /// that is the output matrix too), and is tied to this one; kNone without.
+  /// Each sums its own part of the table's gradients over the microbatches, and
+  /// its step takes the sum of both parts.
+  Id tiedTo = kNone;
   SourceLocation location; ///< in the spec: the source map of its operations
   std::string description; ///< for the stage module (ModuleKeys.h)
 
@@ -47,6 +56,10 @@ struct Stage {
 /// stages: both in sequence less what either stage saves, at least the longer.
 Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
                    const Stage &ofOther);
+
+/// What is wrong with the tie of `stages[stage]` ("is tied to …"); empty if
+/// nothing is.
+std::string tieFault(std::span<const Stage> stages, Id stage);
 
 /// Forward data between two stages; where both have a backward, a gradient of
 /// as many bytes flows the other way.

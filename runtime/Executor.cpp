@@ -88,11 +88,13 @@ void Executor::enqueueOp(uint32_t position) {
   case Op::SendForward:
   case Op::SendBackward:
   case Op::SendGradients:
+  case Op::SendTied:
     backend.send(s.stream, position, s.index, s.data, s.bytes);
     break;
   case Op::RecvForward:
   case Op::RecvBackward:
   case Op::RecvGradients:
+  case Op::RecvTied:
     backend.receive(s.stream, position, s.index, s.data, s.bytes);
     break;
   }
@@ -102,10 +104,12 @@ void Executor::enqueueOp(uint32_t position) {
 // Computing
 //===----------------------------------------------------------------------===//
 
-bool Executor::stepOptimizer(const StageSlot &stage, void *stream,
-                             CostSum *cost, Failure &failure) {
+bool Executor::stepOptimizer(const Step &step, void *stream, CostSum *cost,
+                             Failure &failure) {
+  const sluice_buffer tied = {step.data, step.bytes};
   return timedCall(cost, failure, [&](sluice_error *error) {
-    return module.optimizer_step(stage.instance, current, stream, error);
+    return module.optimizer_step(stages[step.stage]->instance, current,
+                                 step.data ? &tied : nullptr, stream, error);
   });
 }
 
@@ -143,7 +147,7 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
       return module.add_gradients(stage.instance, &other, stream, error);
     });
   case Op::OptimizerStep:
-    return stepOptimizer(stage, stream, cost(&StageCostSums::optimizerStep),
+    return stepOptimizer(s, stream, cost(&StageCostSums::optimizerStep),
                          failure);
   case Op::Recompute: // loading refuses it
   case Op::SendForward:
@@ -152,6 +156,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvBackward:
   case Op::SendGradients:
   case Op::RecvGradients:
+  case Op::SendTied:
+  case Op::RecvTied:
     break; // never launched
   }
   failure.message = "is not a computation";

@@ -93,7 +93,7 @@ private:
 
   /// One operation, ready to go.
   struct Step {
-    void *data = nullptr; ///< of a message, or the gradients to add
+    void *data = nullptr; ///< of a message, or other gradients to add
     Bytes bytes = 0;
     uint32_t firstWait = 0; ///< in waitEvents
     uint32_t lastWait = 0;
@@ -110,7 +110,7 @@ private:
       : module(stageModule), backend(device), progress(told) {}
   uint32_t enqueue(uint32_t position);
   void enqueueOp(uint32_t position);
-  bool stepOptimizer(const StageSlot &stage, void *stream, CostSum *cost,
+  bool stepOptimizer(const Step &step, void *stream, CostSum *cost,
                      Failure &failure);
 
   const sluice_module &module;

@@ -5,6 +5,8 @@
 
 namespace sluice::runtime {
 
+static_assert(SLUICE_NO_STAGE == kNone);
+
 Status ExecutorLoader::run(Backend &device) {
   if (Status s = checkLists(); !s.ok())
     return s;
@@ -165,6 +167,8 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.output_stages = slot.outputs.data();
   facts.input_count = static_cast<uint32_t>(slot.inputs.size());
   facts.output_count = static_cast<uint32_t>(slot.outputs.size());
+  facts.tied_stage = planStage.tiedTo;
+  facts.tied_bytes = planStage.bytes.tied;
   facts.description = slot.description.c_str();
   facts.run = executor.run.c_str();
   if (plan.timeUnit == TimeUnit::Unit)
@@ -212,6 +216,7 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
   case BufferKind::Activation:
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
+  case BufferKind::TiedGradients:
     return nullptr;
   }
   return nullptr; // not reached: the switch is complete

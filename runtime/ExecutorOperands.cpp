@@ -146,7 +146,7 @@ Status ExecutorLoader::prepareMessage(uint32_t op) {
   const sluice_buffer buffer = bufferAt(operands[0].buffer);
   executor.steps[op].index = list.ops[op].channel;
   executor.steps[op].data = buffer.data;
-  executor.steps[op].bytes = buffer.bytes;
+  executor.steps[op].bytes = messageBytes(plan, list, list.ops[op]);
   return {};
 }
 
@@ -159,6 +159,26 @@ Status ExecutorLoader::prepareAdd(uint32_t op) {
   executor.steps[op].bytes = other.bytes;
   return needAt(op, info(BufferKind::CopyGradients).text, needs.gradients,
                 other.bytes);
+}
+
+/// The gradients of the stage that the step's is tied to: received, or those
+/// that its rank has summed.
+Status ExecutorLoader::prepareStep(uint32_t op) {
+  const Stage &stage = plan.stages[list.ops[op].stage];
+  if (stage.tiedTo == kNone)
+    return {};
+  for (const Operand use : list.operandsOf(op)) {
+    const Buffer &buffer = list.buffers[use.buffer];
+    if (buffer.kind == BufferKind::TiedGradients ||
+        (buffer.kind == BufferKind::Gradients && buffer.stage == stage.tiedTo))
+      executor.steps[op].data = bufferAt(use.buffer).data;
+  }
+  executor.steps[op].bytes = stage.bytes.tied;
+  return executor.steps[op].data
+             ? Status()
+             : Status::input(opText(op) + ": reads no gradients of stage " +
+                             std::to_string(stage.tiedTo) +
+                             ", which its stage is tied to");
 }
 
 Status ExecutorLoader::prepareOp(uint32_t op) {
@@ -176,10 +196,13 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::RecvBackward:
   case Op::SendGradients:
   case Op::RecvGradients:
+  case Op::SendTied:
+  case Op::RecvTied:
     return prepareMessage(op);
   case Op::AddGradients:
     return prepareAdd(op);
   case Op::OptimizerStep:
+    return prepareStep(op);
   case Op::Recompute: // checkLists has refused it
     return {};
   }

@@ -22,11 +22,13 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 2
+#define SLUICE_MODULE_VERSION 3
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
 #define SLUICE_ENVIRONMENT 3
+
+#define SLUICE_NO_STAGE UINT32_MAX
 
 typedef struct sluice_error {
   char message[256]; /* zero-terminated */
@@ -40,6 +42,11 @@ typedef struct sluice_stage {
   /* The stages it takes activations from and gives them to, ascending. */
   const uint32_t *input_stages, *output_stages;
   uint32_t input_count, output_count;
+  /* The stage that has a copy of a table of parameters of this one, which it is
+   * tied to by that, and the bytes of the table's gradients: the first of the
+   * gradients of both. SLUICE_NO_STAGE and 0 where there is none. */
+  uint32_t tied_stage;
+  uint64_t tied_bytes;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
   /* Lines "key=value": the run section of the spec (data, steps, seed, …). */
@@ -120,7 +127,11 @@ typedef struct sluice_module {
    * the other's, so the sum must not depend on the order of the two. */
   int (*add_gradients)(void *instance, const sluice_buffer *other, void *stream,
                        sluice_error *error);
-  int (*optimizer_step)(void *instance, uint64_t step, void *stream,
+  /* tied: the tied gradients as the other stage has summed them, to be added to
+   * the stage's own; null where it is tied to none. Both stages take the same
+   * step, so the sum must not depend on the order of the two. */
+  int (*optimizer_step)(void *instance, uint64_t step,
+                        const sluice_buffer *tied, void *stream,
                         sluice_error *error);
   /* Mean loss of the step's microbatches so far; sets *has to 0 on a stage
    * without loss. */

@@ -93,6 +93,8 @@ std::string legendOf(Op op) {
     return "communication: gradients";
   case Payload::WeightGradients:
     return "communication: weight gradients";
+  case Payload::TiedGradients:
+    return "communication: gradients of a tied table";
   case Payload::None:
     break;
   }

@@ -190,19 +190,36 @@ void addLayer(Stage &stage, const Layer &layer) {
   stage.bytes.workspace = std::max(stage.bytes.workspace, layer.workspace);
 }
 
-/// Bytes of `stored` parameters: the stage's own, and a copy of the embedding
-/// where a tied head stands apart from it.
-void setState(Stage &stage, const Model &model, uint64_t stored) {
+/// Parameters of the table that the embedding and a tied head share; 0 where
+/// they are not tied.
+uint64_t tiedTable(const Spec &spec) {
+  const std::optional<TransformerSpec> &shape = spec.model.transformer;
+  if (!shape || !shape->tiedEmbeddings)
+    return 0;
+  return uint64_t(shape->vocab) * shape->hidden;
+}
+
+/// Bytes of the stage's own parameters, and of those of `table` if it has the
+/// head: of a copy where the embedding is elsewhere; else of gradients alone,
+/// since those of embedding and head are summed apart until the step.
+void setState(Stage &stage, const Model &model, uint64_t table, bool embedding,
+              bool head) {
+  uint64_t stored = stage.parameterCount + (head && !embedding ? table : 0);
+  uint64_t summed = stage.parameterCount + (head ? table : 0);
   stage.bytes.parameters = stored * model.parameterBytes;
-  stage.bytes.gradients = stored * model.gradientBytes;
+  stage.bytes.gradients = summed * model.gradientBytes;
   stage.bytes.optimizer = stored * model.optimizerBytes;
 }
 
-uint64_t tiedCopy(const Spec &spec, bool embedding, bool head) {
-  const std::optional<TransformerSpec> &shape = spec.model.transformer;
-  if (!shape || !shape->tiedEmbeddings || !head || embedding)
-    return 0;
-  return uint64_t(shape->vocab) * shape->hidden;
+/// The embedding is in the first stage, the head in the last.
+void tieEnds(const Spec &spec, const Model &model, std::vector<Stage> &stages) {
+  Bytes bytes = tiedTable(spec) * model.gradientBytes;
+  if (bytes == 0 || stages.size() < 2)
+    return;
+  Stage &first = stages.front(), &last = stages.back();
+  first.tiedTo = static_cast<Id>(stages.size() - 1);
+  last.tiedTo = 0;
+  first.bytes.tied = last.bytes.tied = bytes;
 }
 
 std::string describe(const Model &model, const Stage &stage, bool embedding,
@@ -227,8 +244,7 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
     addLayer(stage, model.layers[i]);
   bool embedding = model.layers[begin].kind == LayerKind::Embedding;
   bool head = model.layers[end - 1].kind == LayerKind::Head;
-  setState(stage, model,
-           stage.parameterCount + tiedCopy(spec, embedding, head));
+  setState(stage, model, tiedTable(spec), embedding, head);
   stage.description = describe(model, stage, embedding, head);
   return stage;
 }
@@ -253,6 +269,7 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
       graph.edges.push_back({stage, stage + 1, model.layers[end - 1].output});
     begin = end;
   }
+  tieEnds(spec, model, graph.stages);
   return graph;
 }
 

@@ -3,7 +3,7 @@
 // Needs a graph, a schedule and its timing. Promises a plan that computes in
 // the schedule's order, with one message for each value and each other rank
 // that uses it, and an optimizer step for each trained stage at the end, after
-// copies of it have exchanged their gradients.
+// copies of it and stages that are tied have exchanged their gradients.
 //
 // All operations and messages are put into one global order by time, and every
 // rank's host enqueues in it. Since both ends of every channel follow the same
@@ -50,6 +50,12 @@ private:
     /// they are received and its own are sent.
     Id copyGradients;
     uint32_t received, sent;
+    /// Where in the list its gradients are summed.
+    uint32_t summed;
+    /// Of a tied stage: the other's gradients, and where they are received;
+    /// kNone if the other is on the same rank.
+    Id tiedGradients;
+    uint32_t tiedReceived;
   };
 
   std::vector<llvm::SmallVector<Id, 1>> holders() const;
@@ -61,9 +67,10 @@ private:
   void addMessage(Id message);
   void addSteps();
   static uint32_t lastComputeOf(const RankPlan &rank);
-  void sendGradients(Id stage, StateBuffers &from, StateBuffers &to,
-                     uint32_t lastCompute);
-  void addGradients(Id stage, const StateBuffers &state);
+  void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
+  void addGradients(Id stage, StateBuffers &state);
+  void takeTied(Id stage, size_t copy);
+  void addStep(Id stage, const StateBuffers &state);
 
   PlanOp &beginOp(Id rank, Op op, Id stage, Id microbatch, uint8_t stream);
   void waitFor(Id rank, uint32_t op);
@@ -391,32 +398,33 @@ void Lowering::addMessage(Id number) {
 }
 
 /// The end of the step: copies of a stage exchange their gradients and each
-/// adds the other's, then every copy takes the same step.
+/// adds the other's; tied stages get each other's; then all take their steps.
 void Lowering::addSteps() {
   std::vector<uint32_t> lastCompute;
   for (const RankPlan &rank : plan.ranks)
     lastCompute.push_back(lastComputeOf(rank));
   auto forEach = [&](auto visit) {
     for (Id stage = 0; stage < graph.stages.size(); ++stage)
-      for (StateBuffers &state : copies[stage])
+      for (size_t copy = 0; copy < copies[stage].size(); ++copy)
         if (graph.stages[stage].backward)
-          visit(stage, state);
+          visit(stage, copy);
   };
-  forEach([&](Id stage, StateBuffers &state) {
+  forEach([&](Id stage, size_t copy) {
+    StateBuffers &state = copies[stage][copy];
+    state.summed = lastCompute[state.rank];
     for (StateBuffers &other : copies[stage])
       if (other.rank != state.rank)
-        sendGradients(stage, state, other, lastCompute[state.rank]);
+        sendGradients(stage, state, other);
   });
-  forEach([&](Id stage, const StateBuffers &state) {
+  forEach([&](Id stage, size_t copy) {
     if (copies[stage].size() > 1)
-      addGradients(stage, state);
+      addGradients(stage, copies[stage][copy]);
   });
-  forEach([&](Id stage, const StateBuffers &state) {
-    beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
-    addOperand(state.rank, state.parameters, Access::Update);
-    addOperand(state.rank, state.gradients, Access::Read);
-    addOperand(state.rank, state.optimizer, Access::Update);
+  forEach([&](Id stage, size_t copy) {
+    if (graph.stages[stage].tiedTo != kNone)
+      takeTied(stage, copy);
   });
+  forEach([&](Id stage, size_t copy) { addStep(stage, copies[stage][copy]); });
 }
 
 uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
@@ -426,13 +434,12 @@ uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
   return at - 1;
 }
 
-void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to,
-                             uint32_t lastCompute) {
+void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to) {
   const Route &route = routeOf(from.rank, to.rank);
   from.sent = static_cast<uint32_t>(plan.ranks[from.rank].ops.size());
   beginOp(from.rank, Op::SendGradients, stage, kNone, route.sendStream)
       .channel = route.channel;
-  waitFor(from.rank, lastCompute);
+  waitFor(from.rank, from.summed);
   addOperand(from.rank, from.gradients, Access::Read);
 
   to.received = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
@@ -443,12 +450,52 @@ void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to,
   addOperand(to.rank, to.copyGradients, Access::Write);
 }
 
-void Lowering::addGradients(Id stage, const StateBuffers &state) {
+void Lowering::addGradients(Id stage, StateBuffers &state) {
+  state.summed = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
   beginOp(state.rank, Op::AddGradients, stage, kNone, kComputeStream);
   waitFor(state.rank, state.sent);
   waitFor(state.rank, state.received);
   addOperand(state.rank, state.gradients, Access::Update);
   addOperand(state.rank, state.copyGradients, Access::Read);
+}
+
+/// Brings a copy of a tied stage the gradients of the other stage: those of its
+/// own rank, where that holds both.
+void Lowering::takeTied(Id stage, size_t copy) {
+  StateBuffers &to = copies[stage][copy];
+  Id other = graph.stages[stage].tiedTo;
+  llvm::SmallVector<StateBuffers, 1> &sources = copies[other];
+  to.tiedReceived = kNone;
+  for (const StateBuffers &source : sources)
+    if (source.rank == to.rank) {
+      to.tiedGradients = source.gradients;
+      return;
+    }
+  const StateBuffers &from = sources[std::min(copy, sources.size() - 1)];
+  const Route &route = routeOf(from.rank, to.rank);
+  beginOp(from.rank, Op::SendTied, other, kNone, route.sendStream).channel =
+      route.channel;
+  waitFor(from.rank, from.summed);
+  addOperand(from.rank, from.gradients, Access::Read);
+
+  to.tiedReceived = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
+  beginOp(to.rank, Op::RecvTied, stage, kNone, route.receiveStream).channel =
+      route.channel;
+  to.tiedGradients = addBuffer(to.rank, stage, BufferKind::TiedGradients,
+                               graph.stages[stage].bytes.tied);
+  addOperand(to.rank, to.tiedGradients, Access::Write);
+}
+
+void Lowering::addStep(Id stage, const StateBuffers &state) {
+  bool isTied = graph.stages[stage].tiedTo != kNone;
+  beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
+  if (isTied && state.tiedReceived != kNone)
+    waitFor(state.rank, state.tiedReceived);
+  addOperand(state.rank, state.parameters, Access::Update);
+  addOperand(state.rank, state.gradients, Access::Read);
+  addOperand(state.rank, state.optimizer, Access::Update);
+  if (isTied)
+    addOperand(state.rank, state.tiedGradients, Access::Read);
 }
 
 bool passes::LowerToPlan(Compilation &c) {

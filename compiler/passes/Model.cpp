@@ -20,6 +20,8 @@ static void dropBackward(Stage &stage) {
   stage.backwardInput = stage.backwardWeight = 0;
   stage.bytes.gradients = stage.bytes.optimizer = 0;
   stage.bytes.activation = stage.bytes.keptForWeight = 0;
+  stage.tiedTo = kNone;
+  stage.bytes.tied = 0;
 }
 
 bool passes::PartitionModel(Compilation &c) {

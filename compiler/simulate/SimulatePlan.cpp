@@ -163,11 +163,8 @@ void PlanSimulation::prepare() {
 }
 
 Bytes PlanSimulation::payload(Id op) const {
-  Id rank = rankOf[op];
-  Bytes bytes = 0;
-  for (Operand used : plan.ranks[rank].operandsOf(op - firstOp[rank]))
-    bytes += plan.ranks[rank].buffers[used.buffer].bytes;
-  return bytes;
+  const RankPlan &rank = plan.ranks[rankOf[op]];
+  return messageBytes(plan, rank, rank.ops[op - firstOp[rankOf[op]]]);
 }
 
 void PlanSimulation::begin(Id first) {

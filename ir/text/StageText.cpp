@@ -27,6 +27,7 @@ constexpr StageField kFields[] = {
     {"activation", nullptr, nullptr, &StageBytes::activation},
     {"kept_for_weight", nullptr, nullptr, &StageBytes::keptForWeight},
     {"workspace", nullptr, nullptr, &StageBytes::workspace},
+    {"tied", nullptr, nullptr, &StageBytes::tied},
 };
 
 } // namespace
@@ -52,6 +53,8 @@ static void printStage(size_t index, const Stage &stage, TimeUnit unit,
     out << " layers " << stage.firstLayer << '+' << stage.layers;
   for (const StageField &field : kFields)
     printField(field, stage, unit, out);
+  if (stage.tiedTo != kNone)
+    out << " tied_to " << stage.tiedTo;
   if (!stage.backward)
     out << " no_backward";
   SourceLocation where = stage.location;
@@ -157,7 +160,7 @@ static bool parseLocation(Lexer &lexer, Stage &stage) {
 
 bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
   // One bit a field; what stands in the table has the low ones.
-  enum : uint32_t { Description = 28, Layers, NoBackward, At };
+  enum : uint32_t { TiedTo = 27, Description, Layers, NoBackward, At };
   auto first = [&](uint32_t bit) {
     bool before = seen >> bit & 1;
     seen |= 1u << bit;
@@ -168,6 +171,9 @@ bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
     return first(Layers) && lexer.take("layers") && parseLayers(lexer, stage);
   if (lexer.peek() == "at")
     return first(At) && lexer.take("at") && parseLocation(lexer, stage);
+  if (lexer.peek() == "tied_to")
+    return first(TiedTo) && lexer.take("tied_to") &&
+           lexer.takeId(stage.tiedTo, "a stage");
   if (lexer.peek() == "no_backward") {
     stage.backward = false;
     return first(NoBackward) && lexer.take("no_backward");

@@ -1,5 +1,8 @@
 #include "ir/verify/Internal.h"
 
+#include <algorithm>
+#include <array>
+
 namespace sluice::verify {
 namespace {
 
@@ -30,10 +33,18 @@ constexpr Seen bitOf(Op op) {
   case Op::SendGradients:
   case Op::RecvGradients:
   case Op::AddGradients:
+  case Op::SendTied:
+  case Op::RecvTied:
     return 0;
   }
   return 0;
 }
+
+/// What ends a step of a stage on a rank, each once and in this order; but
+/// gradients of a tied stage go to every copy of the other.
+constexpr std::array kEndings = {Op::SendGradients, Op::AddGradients,
+                                 Op::SendTied, Op::OptimizerStep};
+constexpr size_t kSent = 0, kAdded = 1, kStepped = 3;
 
 class Completeness {
 public:
@@ -60,11 +71,9 @@ public:
 
 private:
   struct StageState {
-    Id rank = kNone;        ///< the rank that the next two are about
-    bool gradient = false;  ///< has a gradient there
-    uint32_t sent = kNone;  ///< position of its SEND_G there
-    uint32_t added = kNone; ///< ... of its ADD_G
-    uint32_t step = kNone;  ///< ... of its STEP
+    Id rank = kNone;       ///< the rank that the next two are about
+    bool gradient = false; ///< has a gradient there
+    std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
   };
 
   void tell(FindingKind kind, std::optional<OpPlace> place,
@@ -78,7 +87,7 @@ private:
     stagesHere.clear();
     for (uint32_t at = 0; at < rank.ops.size(); ++at) {
       const PlanOp &op = rank.ops[at];
-      if (isMessage(op.op) && op.op != Op::SendGradients)
+      if (isReceive(op.op) || (isSend(op.op) && info(op.op).perMicrobatch))
         continue;
       StageState &state = stageState[op.stage];
       if (state.rank != r) {
@@ -98,12 +107,12 @@ private:
   void finishStage(Id s, Id r) {
     ++index.holders[s];
     const StageState &state = stageState[s];
-    if (index.hasStep && state.gradient && state.step == kNone)
+    if (index.hasStep && state.gradient && !state.has[kStepped])
       tell(FindingKind::Missing, OpPlace{r, 0},
            opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
                std::to_string(r));
     if (state.gradient)
-      trainedOn.push_back({s, r, state.sent != kNone, state.added != kNone});
+      trainedOn.push_back({s, r, state.has[kSent], state.has[kAdded]});
   }
 
   /// A trained stage that is held by several ranks sends its gradients from
@@ -123,12 +132,11 @@ private:
     }
   }
 
-  /// SEND_G, ADD_G and STEP, each once, in this order, after the gradients.
+  /// What ends a step, in the order of kEndings, after the gradients.
   void update(StageState &state, const PlanOp &op, OpPlace place) {
-    uint32_t &at = op.op == Op::SendGradients  ? state.sent
-                   : op.op == Op::AddGradients ? state.added
-                                               : state.step;
-    if (at != kNone)
+    size_t ending =
+        std::find(kEndings.begin(), kEndings.end(), op.op) - kEndings.begin();
+    if (state.has[ending] && op.op != Op::SendTied)
       tell(FindingKind::Duplicate, place,
            nameOf(op) + " stands twice on rank " + std::to_string(place.rank));
     else if (!state.gradient)
@@ -136,30 +144,28 @@ private:
            nameOf(op) + " stands before any gradient of stage " +
                std::to_string(op.stage) + " on rank " +
                std::to_string(place.rank));
-    else if (op.op == Op::AddGradients && state.sent == kNone)
+    else if (op.op == Op::AddGradients && !state.has[kSent])
       tell(FindingKind::Order, place,
            nameOf(op) + " stands before " +
                opName(Op::SendGradients, op.stage, kNone));
-    for (auto [later, name] : {std::pair(state.added, Op::AddGradients),
-                               std::pair(state.step, Op::OptimizerStep)})
-      if (later != kNone && op.op != Op::OptimizerStep && op.op != name)
-        tell(FindingKind::Order, place,
-             nameOf(op) + " stands after " + opName(name, op.stage, kNone));
-    at = place.index;
+    for (size_t later = ending + 1; later < kEndings.size(); ++later)
+      if (state.has[later])
+        standsAfter(op, kEndings[later], place);
+    state.has[ending] = true;
+  }
+
+  void standsAfter(const PlanOp &op, Op earlier, OpPlace place) {
+    tell(FindingKind::Order, place,
+         nameOf(op) + " stands after " + opName(earlier, op.stage, kNone));
   }
 
   void compute(StageState &state, const PlanOp &op, OpPlace place) {
     Seen bit = bitOf(op.op);
     Seen &cell = seen[size_t(op.stage) * plan.microbatches + op.microbatch];
     state.gradient |= (bit & (kBackward | kWeight)) != 0;
-    for (auto [at, name] : {std::pair(state.sent, Op::SendGradients),
-                            std::pair(state.added, Op::AddGradients),
-                            std::pair(state.step, Op::OptimizerStep)})
-      if (at != kNone) {
-        tell(FindingKind::Order, place,
-             nameOf(op) + " stands after " + opName(name, op.stage, kNone));
-        break;
-      }
+    if (auto first = std::find(state.has.begin(), state.has.end(), true);
+        first != state.has.end())
+      standsAfter(op, kEndings[first - state.has.begin()], place);
     if ((cell >> kRankShift) == 0)
       cell |= (place.rank + 1) << kRankShift;
     else if ((cell >> kRankShift) != place.rank + 1)

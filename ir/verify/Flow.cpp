@@ -27,6 +27,7 @@ void RankFlow::prepare() {
   std::fill_n(ends.begin(), streams, 0);
   last.assign(streams, 0);
   content.assign(list.bufferCount, {});
+  lastGradients.clear();
   shared.clear();
   bytes.reset({list.buffers, list.bufferCount});
 }
@@ -149,6 +150,12 @@ void RankFlow::share(uint32_t at, Content &of) {
 // Operands
 //===----------------------------------------------------------------------===//
 
+/// Whether a stage passes values of `kind` on to another: what they are is an
+/// edge.
+static constexpr bool isPassedOn(BufferKind kind) {
+  return kind == BufferKind::Activation || kind == BufferKind::Gradient;
+}
+
 /// Whether the data of an edge is all that an operation touches. What carries
 /// state is held to its rights like what computes.
 static bool carriesEdge(Op op) {
@@ -199,16 +206,47 @@ inline void RankFlow::useState(Uses &uses, Id buffer, Access access) {
   Content &state = content[buffer];
   auto kind = static_cast<unsigned>(used.kind);
   bool isRead = access == Access::Read;
-  bool isOwn =
-      used.kind == BufferKind::Workspace || used.stage == uses.op.stage;
+  if (used.kind != BufferKind::Workspace && used.stage != uses.op.stage)
+    return useOtherState(uses, buffer, access);
   bool ordered = allEnded(state) ||
                  (isRead && (state.writer == kNone || hasEnded(state.writer)));
-  if (!isOwn || !ordered || used.bytes < stateNeeded[uses.op.stage][kind])
+  if (!ordered || used.bytes < stateNeeded[uses.op.stage][kind])
     explainState(uses.at, buffer, access);
   uses.state |= bit(used.kind);
   touch(uses.at, state);
   if (!isRead)
     state.writer = uses.at;
+}
+
+/// The one state of another stage that an operation may use: a step reads the
+/// gradients of the stage that its own is tied to, once they are summed.
+void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
+  const Buffer &used = list.buffers[buffer];
+  Content &state = content[buffer];
+  bool isTied = isTiedPart(uses.op, used, access);
+  if (!isTied || used.bytes < index.plan.stages[used.stage].bytes.tied ||
+      (state.writer != kNone && !hasEnded(state.writer)))
+    explainState(uses.at, buffer, access);
+  else if (lastGradient(used.stage) > uses.at)
+    explainUnsummed(uses.at, used.stage);
+  uses.tied += isTied;
+  uses.state |= isTied ? 0 : bit(used.kind);
+  touch(uses.at, state);
+}
+
+/// Position of the last operation of the rank that adds to the gradients of
+/// `stage`, 0 if none does. Linear in the list, once a rank.
+uint32_t RankFlow::lastGradient(Id stage) {
+  if (lastGradients.empty()) {
+    lastGradients.assign(index.plan.stages.size(), 0);
+    for (uint32_t at = 0; at < list.opCount; ++at)
+      if (list.ops[at].op != Op::OptimizerStep &&
+          rights(list.ops[at].op)
+                  .accesses[static_cast<unsigned>(BufferKind::Gradients)] &
+              kU)
+        lastGradients[list.ops[at].stage] = at;
+  }
+  return lastGradients[stage];
 }
 
 /// Values are expected in order of their edges; one read too many is counted
@@ -220,7 +258,7 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
   Id what = uses.op.stage;
   if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
     uses.stored += list.buffers[buffer].bytes;
-  } else if (kind != BufferKind::CopyGradients) {
+  } else if (isPassedOn(kind)) {
     std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
     what = nth < edges.size() ? edges[nth] : kNone;
   }
@@ -228,6 +266,16 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
     writeValue(uses.at, buffer, what);
   else if (what != kNone)
     readValue(uses.at, buffer, access, what);
+}
+
+/// Bytes that a value needs by itself; 0 for what is counted together.
+inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
+  if (isPassedOn(kind))
+    return what < index.plan.edges.size() ? index.plan.edges[what].bytes : 0;
+  if (kind == BufferKind::CopyGradients)
+    return index.plan.stages[what].bytes.gradients;
+  return kind == BufferKind::TiedGradients ? index.plan.stages[what].bytes.tied
+                                           : 0;
 }
 
 void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
@@ -246,14 +294,8 @@ void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
   const PlanOp &op = list.ops[at];
   const Buffer &used = list.buffers[buffer];
   Content &value = content[buffer];
-  bool isPassedOn =
-      used.kind == BufferKind::Activation || used.kind == BufferKind::Gradient;
-  if (isPassedOn && what < index.plan.edges.size() &&
-      used.bytes < index.plan.edges[what].bytes)
-    explainSmall(at, buffer, index.plan.edges[what].bytes);
-  if (used.kind == BufferKind::CopyGradients &&
-      used.bytes < index.plan.stages[what].bytes.gradients)
-    explainSmall(at, buffer, index.plan.stages[what].bytes.gradients);
+  if (Bytes wanted = wantedBytes(used.kind, what); used.bytes < wanted)
+    explainSmall(at, buffer, wanted);
   if (!allEnded(value))
     explainBusy(at, buffer, buffer);
   if (!value.alive)
@@ -289,8 +331,7 @@ inline void RankFlow::checkUses(const Uses &uses) {
       uses.rights.state & stateKinds[uses.op.stage] & ~uses.state;
   if (missing != 0)
     explainMissing(uses.at, missing);
-  if (uses.op.op != Op::OptimizerStep)
-    checkLists(uses);
+  checkLists(uses);
 }
 
 /// An operation reads and writes one buffer per edge, in order of the edges,
@@ -333,10 +374,20 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::SendBackward:
   case Op::RecvBackward:
   case Op::SendGradients:
-  case Op::OptimizerStep:
+  case Op::SendTied:
     return;
+  case Op::OptimizerStep: {
+    uint32_t parts =
+        uses.tied + uses.read[valueKind(BufferKind::TiedGradients)];
+    if (parts != (stage.tiedTo == kNone ? 0u : 1u))
+      explainCount(uses.at, BufferKind::TiedGradients, true, parts,
+                   stage.tiedTo == kNone ? 0 : 1);
+    return;
+  }
   case Op::RecvGradients:
     return count(BufferKind::CopyGradients, false, 1);
+  case Op::RecvTied:
+    return count(BufferKind::TiedGradients, false, 1);
   case Op::AddGradients:
     return count(BufferKind::CopyGradients, true,
                  index.holders[op.stage] - size_t(1));

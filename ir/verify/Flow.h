@@ -42,6 +42,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   case BufferKind::Activation:
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
+  case BufferKind::TiedGradients:
     return 0;
   }
   return 0;
@@ -91,6 +92,7 @@ private:
     uint32_t read[kValueKinds]{};
     uint32_t written[kValueKinds]{};
     Bytes stored = 0;   ///< bytes of Saved and Kept
+    uint32_t tied = 0;  ///< gradients of the stage that its own is tied to
     unsigned state = 0; ///< bit per kind
   };
 
@@ -124,10 +126,18 @@ private:
   void checkCompute(uint32_t at);
   void use(Uses &uses, Operand operand);
   void useState(Uses &uses, Id buffer, Access access);
+  bool isTiedPart(const PlanOp &op, const Buffer &used, Access access) const {
+    return op.op == Op::OptimizerStep && access == Access::Read &&
+           used.kind == BufferKind::Gradients && used.stage != kNone &&
+           used.stage == index.plan.stages[op.stage].tiedTo;
+  }
+  void useOtherState(Uses &uses, Id buffer, Access access);
   void useValue(Uses &uses, Id buffer, Access access);
   void readValue(uint32_t at, Id buffer, Access access, Id what);
   void writeValue(uint32_t at, Id buffer, Id what);
   void takeBytes(uint32_t at, Id buffer);
+  Bytes wantedBytes(BufferKind kind, Id what) const;
+  uint32_t lastGradient(Id stage);
   void checkUses(const Uses &uses);
   void checkLists(const Uses &uses);
 
@@ -142,6 +152,7 @@ private:
   void explainMissing(uint32_t at, unsigned missing);
   void explainCount(uint32_t at, BufferKind kind, bool isRead, size_t found,
                     size_t wanted);
+  void explainUnsummed(uint32_t at, Id stage);
   void explainStored(uint32_t at, Bytes found, Bytes wanted);
   std::string bufferName(Id buffer) const;
   std::string valueName(BufferKind kind, Id what, Id microbatch) const;
@@ -173,6 +184,9 @@ private:
   std::vector<std::array<Bytes, kFirstValue>>
       stateNeeded;                 ///< per stage and kind: bytes
   std::vector<uint8_t> stateKinds; ///< per stage: bit per kind of not 0 bytes
+  /// Per stage the position of the last operation of the rank that updates its
+  /// gradients; empty until asked for.
+  std::vector<uint32_t> lastGradients;
   Occupancy bytes;
 };
 

@@ -30,12 +30,14 @@ void RankFlow::explainState(uint32_t at, Id buffer, Access access) {
   const PlanOp &op = list.ops[at];
   const Buffer &used = list.buffers[buffer];
   const Content &state = content[buffer];
-  if (isState(used.kind) && used.stage != op.stage)
+  bool isTied = isTiedPart(op, used, access);
+  if (isState(used.kind) && used.stage != op.stage && !isTied)
     tell(FindingKind::Order, at, [&] {
       return nameOf(op) + " " + std::string(verb(access)) + " " +
              bufferName(buffer) + " of stage " + std::to_string(used.stage);
     });
-  Bytes needed = stateBytes(index.plan.stages[op.stage], used.kind);
+  const Stage &stage = index.plan.stages[op.stage];
+  Bytes needed = isTied ? stage.bytes.tied : stateBytes(stage, used.kind);
   if (used.bytes < needed)
     tell(FindingKind::Malformed, at, [&] {
       return nameOf(op) + " needs " + std::to_string(needed) + " bytes of " +
@@ -136,6 +138,14 @@ void RankFlow::explainCount(uint32_t at, BufferKind kind, bool isRead,
   });
 }
 
+void RankFlow::explainUnsummed(uint32_t at, Id stage) {
+  tell(FindingKind::Order, at, [&] {
+    return nameOf(list.ops[at]) + " reads the gradients of stage " +
+           std::to_string(stage) + " before " +
+           nameOf(list.ops[lastGradient(stage)]) + " adds to them";
+  });
+}
+
 void RankFlow::explainStored(uint32_t at, Bytes found, Bytes wanted) {
   const PlanOp &op = list.ops[at];
   tell(FindingKind::Malformed, at, [&] {
@@ -157,6 +167,10 @@ std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
   if (kind == BufferKind::CopyGradients)
     return "the gradients of stage " + std::to_string(what) +
            " from its other copy";
+  if (kind == BufferKind::TiedGradients)
+    return "the gradients of stage " +
+           std::to_string(index.plan.stages[what].tiedTo) + ", which stage " +
+           std::to_string(what) + " is tied to";
   if (kind == BufferKind::Saved || kind == BufferKind::Kept)
     return "what " + opName(Op::Forward, what, microbatch) + " saved";
   const StageEdge &edge = index.plan.edges[what];

@@ -65,7 +65,9 @@ private:
     Id rank = plan.channels[c].destination;
     return plan.ranks[rank].ops[op - index.firstOp[rank]];
   }
-  static Bytes bytesOf(const ListView &list, const PlanOp &op) {
+  Bytes bytesOf(const ListView &list, const PlanOp &op) const {
+    if (op.op == Op::SendTied)
+      return plan.stages[op.stage].bytes.tied;
     return list.buffers[list.operands[op.firstOperand].buffer].bytes;
   }
 
@@ -121,16 +123,19 @@ private:
     return told;
   }
 
-  /// Whether one copy of a stage sends its gradients to another.
-  static bool isExchange(const PlanOp &sender, const PlanOp &receiver) {
-    return info(sender.op).payload == Payload::WeightGradients &&
-           sender.stage == receiver.stage;
+  /// Whether a stage sends gradients to a copy of it, or to the stage that it
+  /// is tied to.
+  bool isExchange(const PlanOp &sender, const PlanOp &receiver) const {
+    return info(sender.op).payload == Payload::TiedGradients
+               ? plan.stages[sender.stage].tiedTo == receiver.stage
+               : info(sender.op).payload == Payload::WeightGradients &&
+                     sender.stage == receiver.stage;
   }
 
   /// The edge that a message from `sender` to `receiver` is about, which is
   /// mostly `last`, that of the message before it; kNone without one.
   Id edgeBetween(const PlanOp &sender, const PlanOp &receiver, Id last) const {
-    if (info(sender.op).payload == Payload::WeightGradients)
+    if (!info(sender.op).perMicrobatch)
       return kNone;
     bool forward = info(sender.op).payload == Payload::Activation;
     Id from = forward ? sender.stage : receiver.stage;

@@ -23,7 +23,7 @@ public:
         channels(of.plan.channels.size()), ranks(of.plan.ranks.size()) {}
 
   bool check() {
-    if (!checkSizes() || !checkEdges())
+    if (!checkSizes() || !checkEdges() || !checkTies())
       return false;
     numberCommunicators();
     for (Id r = 0; r < plan.ranks.size(); ++r)
@@ -74,6 +74,13 @@ private:
         return fail({}, "edge " + name + " stands out of order or twice");
       last = &edge;
     }
+    return true;
+  }
+
+  bool checkTies() {
+    for (Id s = 0; s < plan.stages.size(); ++s)
+      if (std::string fault = tieFault(plan.stages, s); !fault.empty())
+        return fail({}, "stage " + std::to_string(s) + " " + fault);
     return true;
   }
 
@@ -222,6 +229,8 @@ private:
       return BufferKind::Activation;
     case Payload::WeightGradients:
       return isSend(op) ? BufferKind::Gradients : BufferKind::CopyGradients;
+    case Payload::TiedGradients:
+      return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
     case Payload::Gradient:
     case Payload::None:
       break;

@@ -39,7 +39,10 @@ int backward(void *, const sluice_call *, sluice_error *) { return 0; }
 int addGradients(void *, const sluice_buffer *, void *, sluice_error *) {
   return 0;
 }
-int optimizerStep(void *, uint64_t, void *, sluice_error *) { return 0; }
+int optimizerStep(void *, uint64_t, const sluice_buffer *, void *,
+                  sluice_error *) {
+  return 0;
+}
 int loss(void *, double *, int *has, sluice_error *) {
   *has = 0;
   return 0;

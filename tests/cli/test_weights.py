@@ -17,7 +17,7 @@ run: {{data: {data}, steps: 3, learning_rate: 0.01}}
 # Nine layers: over at most eight stages no cut is the same everywhere.
 TINY = """sluice: 1
 model:
-  transformer: {{layers: 9, hidden: 8, ffn: 16, heads: 2, vocab: 256, sequence: 5, dtype: fp32}}
+  transformer: {{layers: 9, hidden: 8, ffn: 16, heads: 2, vocab: 256, sequence: 5, tied_embeddings: {tied}, dtype: fp32}}
 pipeline: {{ranks: {ranks}, virtual_stages: {chunks}, microbatches: {microbatches}, schedule: {schedule}{more}}}
 run: {{data: {data}, steps: 2, learning_rate: 0.01}}
 """
@@ -60,6 +60,8 @@ class EverySchedule(TrainingTest):
     """The weights are those of one rank wherever the report says that they are
     summed in order of the microbatches."""
 
+    tied = "false"
+
     def setUp(self):
         super().setUp()
         self.path = self.folder / "weights"
@@ -67,7 +69,7 @@ class EverySchedule(TrainingTest):
 
     def spec(self, ranks, chunks, microbatches, schedule, more=""):
         return TINY.format(ranks=ranks, chunks=chunks, microbatches=microbatches, schedule=schedule, more=more,
-                           data=self.data)
+                           tied=self.tied, data=self.data)
 
     def train(self, spec):
         self.path.unlink(missing_ok=True)
@@ -136,6 +138,25 @@ class EverySchedule(TrainingTest):
                       "0F0 0F1 0F2 0I1 0I0 0W0 0W1 0B2"):  # inputs, which sum the gradients of norms
             with self.subTest(order=order):
                 self.assertFalse(self.in_order(orders(order)))
+
+
+class TiedEmbeddings(EverySchedule):
+    """So it is where first and last stage share the embedding, on one rank or
+    on two."""
+
+    tied = "true"
+
+    def test_they_matter(self):
+        tied = self.one_rank(4)
+        self.assertNotIn(b"head.weight", tied)
+        self.assertIn(b"embedding.token", tied)
+        self.tied = "false"
+        untied = self.train(self.spec(1, 1, 4, "1f1b"))
+        self.assertEqual(len(untied) - len(tied), 256 * 8 * 4 + len("head.weight") + 4 + 8)
+
+    def test_placements_of_ones_own(self):
+        for placement in ([0, 1, 1, 0], [1, 0, 0, 1], [0, 0, 1, 1], [1, 0, 1, 0]):
+            self.check(2, 2, 4, "breadth-first", f", placement: {placement}")
 
 
 class Weights(TrainingTest):

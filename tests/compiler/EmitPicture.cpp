@@ -41,23 +41,31 @@ std::vector<Cell> cellsOf(const std::string &svg) {
 }
 
 /// Tags are balanced and nothing is unescaped: enough for what is written here.
+/// No regular expression: one would recurse for every byte of a long path.
 void checkWellFormed(const std::string &svg) {
   std::vector<std::string> open;
-  static const std::regex tag("<(/?)([a-z]+)([^<>]*?)(/?)>");
   size_t at = 0;
-  for (std::sregex_iterator it(svg.begin(), svg.end(), tag), end; it != end;
-       ++it) {
-    std::string between = svg.substr(at, it->position() - at);
-    CHECK(between.find_first_of("<>") == std::string::npos);
-    at = it->position() + it->length();
-    if ((*it)[1] == "/") {
+  for (size_t begin; (begin = svg.find('<', at)) != std::string::npos;) {
+    CHECK(svg.find('>', at) > begin);
+    at = svg.find_first_of("<>", begin + 1);
+    REQUIRE(at != std::string::npos);
+    REQUIRE(svg[at] == '>');
+    std::string tag = svg.substr(begin + 1, at++ - begin - 1);
+    bool closes = tag.starts_with("/"), isEmpty = tag.ends_with("/");
+    size_t first = closes ? 1 : 0;
+    std::string name = tag.substr(
+        first,
+        tag.find_first_not_of("abcdefghijklmnopqrstuvwxyz", first) - first);
+    REQUIRE_FALSE(name.empty());
+    if (closes) {
       REQUIRE_FALSE(open.empty());
-      CHECK(open.back() == (*it)[2]);
+      CHECK(open.back() == name);
       open.pop_back();
-    } else if ((*it)[4] != "/") {
-      open.push_back((*it)[2]);
+    } else if (!isEmpty) {
+      open.push_back(name);
     }
   }
+  CHECK(svg.find('>', at) == std::string::npos);
   CHECK(open.empty());
 }
 

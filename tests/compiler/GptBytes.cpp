@@ -17,6 +17,7 @@ using namespace sluice;
 namespace {
 struct Shape {
   unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
+  bool tied = false;
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -26,6 +27,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", hidden: " + text(shape.hidden) + ", ffn: " + text(shape.ffn) +
       ", heads: " + text(shape.heads) + ", vocab: " + text(shape.vocab) +
       ", sequence: " + text(shape.sequence) +
+      ", tied_embeddings: " + (shape.tied ? "true" : "false") +
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
       "}\n";
@@ -45,7 +47,10 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   for (const Shape &shape :
        {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
         Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
-        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5}}) {
+        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5},
+        Shape{4, 16, 64, 2, 256, 8, 1, 1, true},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
+        Shape{6, 8, 8, 2, 256, 3, 1, 5, true}}) {
     std::optional<Plan> plan = compileShape(shape);
     for (Id id = 0; id < plan->stages.size(); ++id) {
       const Stage &stage = plan->stages[id];
@@ -54,6 +59,8 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.stage = id;
       info.stages = static_cast<uint32_t>(plan->stages.size());
       info.microbatches = plan->microbatches;
+      info.tied_stage = stage.tiedTo;
+      info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();
       info.run = data.c_str();
       Id before = id - 1, after = id + 1; // a chain

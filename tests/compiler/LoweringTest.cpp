@@ -259,6 +259,45 @@ TEST_CASE("lowering: skips, frozen stages and unequal microbatches") {
       }
 }
 
+TEST_CASE("lowering: tied ends on two ranks send each other their gradients") {
+  struct Case {
+    std::string pipeline;
+    size_t messages; ///< tied gradients, both ways
+  };
+  for (const Case &job :
+       {Case{"schedule: 1f1b", 2}, Case{"schedule: zb-h2", 2},
+        Case{"schedule: interleaved-1f1b, virtual_stages: 2", 2},
+        Case{"schedule: zb-v, virtual_stages: 2", 0},
+        Case{"schedule: dualpipe", 0}, Case{"schedule: chimera", 0},
+        Case{"schedule: forward-only", 0}})
+    for (uint32_t ranks : {2u, 4u}) {
+      INFO(job.pipeline << " on " << ranks << " ranks");
+      Diagnostics diagnostics;
+      Compilation compilation(diagnostics);
+      compilation.spec = parseSpec(
+          "sluice: 1\n"
+          "model: {transformer: {layers: 8, hidden: 8, heads: 1, vocab: 50, "
+          "sequence: 4, tied_embeddings: true}}\n"
+          "pipeline: {ranks: " +
+              std::to_string(ranks) + ", microbatches: 8, " + job.pipeline +
+              "}\n",
+          "job.yaml", {}, diagnostics);
+      REQUIRE(compilation.spec.has_value());
+      REQUIRE(runPipeline(fullPipeline(), compilation));
+      size_t sent = 0;
+      Bytes bytes = 0;
+      for (const RankPlan &rank : compilation.plan->ranks)
+        for (const PlanOp &op : rank.ops)
+          if (op.op == Op::SendTied) {
+            ++sent;
+            bytes += messageBytes(*compilation.plan, rank, op);
+          }
+      CHECK(sent == job.messages);
+      CHECK(bytes == job.messages * 50 * 8 * 4); // gradients of 4 bytes
+      CHECK(verify::verifyPlan(*compilation.plan, {}).ok());
+    }
+}
+
 TEST_CASE("schedule: warmup counts of a spec are checked") {
   auto messages = [](const std::string &warmup) {
     std::string text =

@@ -153,8 +153,17 @@ TEST_CASE("partition: a tied head apart from the embedding keeps a copy") {
   CHECK(last.parameterCount == 49984 + 2 * 64);
   CHECK(last.bytes.parameters == 4 * (last.parameterCount + 256 * 64));
   CHECK(last.bytes.gradients == 4 * (last.parameterCount + 256 * 64));
+  CHECK(last.tiedTo == 0);
+  CHECK(apart.stages[0].tiedTo == 1);
+  CHECK(apart.stages[0].bytes.gradients == 4 * apart.stages[0].parameterCount);
+  for (const Stage &stage : apart.stages)
+    CHECK(stage.bytes.tied == 4 * 256 * 64);
   StageGraph together = cut(model);
   CHECK(together.stages[0].bytes.parameters ==
         4 * together.stages[0].parameterCount);
+  // The gradients by the embedding and by the head are summed apart.
+  CHECK(together.stages[0].bytes.gradients ==
+        4 * (together.stages[0].parameterCount + 256 * 64));
+  CHECK(together.stages[0].tiedTo == kNone);
   CHECK(together.edges.empty());
 }

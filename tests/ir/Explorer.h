@@ -186,6 +186,11 @@ private:
           tag(BufferKind::CopyGradients, op(send).stage, kNone);
       return;
     }
+    if (op(send).op == Op::SendTied) {
+      carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] = tag(
+          BufferKind::TiedGradients, plan.stages[op(send).stage].tiedTo, kNone);
+      return;
+    }
     bool forward = op(send).op == Op::SendForward;
     Id from = forward ? op(send).stage : op(receive).stage;
     Id to = forward ? op(receive).stage : op(send).stage;
@@ -201,6 +206,8 @@ private:
 
   Bytes bytesOf(Member m) const {
     const RankPlan &rank = plan.ranks[m.rank];
+    if (op(m).op == Op::SendTied)
+      return plan.stages[op(m).stage].bytes.tied;
     return rank.buffers[rank.operandsOf(m.at)[0].buffer].bytes;
   }
 
@@ -267,7 +274,7 @@ private:
               tag(buffer.kind, s, kNone, updates)};
     }
     case BufferKind::Gradients:
-      return gradients(m, s);
+      return gradients(m, isTiedPart(m, buffer) ? buffer.stage : s);
     case BufferKind::Saved:
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Kept: {
@@ -278,12 +285,25 @@ private:
     case BufferKind::Activation:
     case BufferKind::Gradient:
       return passed(m, nth, buffer.kind);
+    case BufferKind::TiedGradients: {
+      int received =
+          op(m).op == Op::RecvTied
+              ? carried.count({m.rank, m.at}) ? carried[{m.rank, m.at}] : -3
+              : tag(buffer.kind, s, kNone);
+      return {received, received};
+    }
     case BufferKind::CopyGradients: {
       int copied = tag(buffer.kind, s, kNone);
       return {copied, copied};
     }
     }
     return {-1, -1};
+  }
+
+  /// Whether a step reads the gradients of the stage that its own is tied to.
+  bool isTiedPart(Member m, const Buffer &buffer) const {
+    return op(m).op == Op::OptimizerStep &&
+           buffer.stage == plan.stages[op(m).stage].tiedTo;
   }
 
   /// Gradients count what was added; the step must find all microbatches.
@@ -296,7 +316,7 @@ private:
     for (const PlanOp &each : plan.ranks[m.rank].ops)
       own += each.stage == s &&
              (each.op == Op::Backward || each.op == Op::BackwardWeight);
-    if (op(m).op == Op::OptimizerStep)
+    if (op(m).op == Op::OptimizerStep || op(m).op == Op::SendTied)
       return {count(all), count(all)};
     if (op(m).op == Op::SendGradients)
       return {count(own), count(own)};

@@ -67,6 +67,14 @@ inline Net chain(uint32_t ranks, uint32_t microbatches, bool backward = true,
   return net;
 }
 
+/// Ties two stages by half of their gradients.
+inline void tie(Net &net, Id one, Id other) {
+  for (auto [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+    net.stages[from].tiedTo = to;
+    net.stages[from].bytes.tied = net.stages[from].bytes.gradients / 2;
+  }
+}
+
 /// Lists of names, one per rank.
 using Lists = std::vector<std::vector<std::string>>;
 
@@ -325,7 +333,20 @@ private:
       release(key);
   }
 
+  void tiedMessage(Id r) {
+    Id peer = net.rankOf[net.stages[op.stage].tiedTo];
+    op.channel = isSend(op.op) ? channel(r, peer) : channel(peer, r);
+    op.stream = streamOf(isSend(op.op), peer);
+    if (isSend(op.op))
+      use({BufferKind::Gradients, op.stage, 0}, Access::Read);
+    else
+      write({BufferKind::TiedGradients, op.stage, 0},
+            net.stages[op.stage].bytes.tied);
+  }
+
   void message(Id r, Id given) {
+    if (!info(op.op).perMicrobatch)
+      return tiedMessage(r);
     std::vector<Id> edges = crossingEdges(net, op.op, op.stage);
     size_t nth = messageCount[{op.op, op.stage, op.microbatch}]++;
     if (edges.empty())
@@ -365,8 +386,10 @@ private:
     if (!forward)
       state(BufferKind::Gradients, bytes.gradients,
             step ? Access::Read : Access::Update);
-    if (step)
-      return state(BufferKind::Optimizer, bytes.optimizer, Access::Update);
+    if (step) {
+      state(BufferKind::Optimizer, bytes.optimizer, Access::Update);
+      return tiedPart();
+    }
     state(BufferKind::Workspace, bytes.workspace, Access::Update);
     Key saved{BufferKind::Saved, s, k}, kept{BufferKind::Kept, s, k};
     if (op.op == Op::BackwardWeight)
@@ -392,6 +415,17 @@ private:
       write(saved, bytes.activation - bytes.keptForWeight);
       write(kept, bytes.keptForWeight);
     }
+  }
+
+  /// What a step takes of the stage that its own is tied to.
+  void tiedPart() {
+    Id other = net.stages[op.stage].tiedTo;
+    if (other == kNone)
+      return;
+    if (net.rankOf[other] == net.rankOf[op.stage])
+      use({BufferKind::Gradients, other, 0}, Access::Read);
+    else
+      read({BufferKind::TiedGradients, op.stage, 0}, true);
   }
 
   bool trained(Id e) const {

@@ -76,7 +76,9 @@ Plan smallPlan() {
                {1024, 1000, 0, BufferKind::Saved},
                {2048, 300, 0, BufferKind::Kept},
                {2560, 600, 0, BufferKind::Activation},
-               {3328, 700, 0, BufferKind::Gradient}};
+               {3328, 700, 0, BufferKind::Gradient},
+               {2560, 44, 0, BufferKind::CopyGradients},
+               {3328, 44, 0, BufferKind::TiedGradients}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,
@@ -90,6 +92,12 @@ Plan smallPlan() {
   add(a, Op::BackwardWeight, 0, 2, {operand(1, update), operand(5, read)});
   add(a, Op::OptimizerStep, 0, kNone,
       {operand(0, update), operand(1, read), operand(2, update)});
+  add(a, Op::SendGradients, 0, kNone, {operand(1, read)}, {}, 1, 0);
+  add(a, Op::RecvGradients, 0, kNone, {operand(8, write)}, {}, 2, 1);
+  add(a, Op::AddGradients, 0, kNone, {operand(1, update), operand(8, read)},
+      {8});
+  add(a, Op::SendTied, 0, kNone, {operand(1, read)}, {9}, 1, 0);
+  add(a, Op::RecvTied, 0, kNone, {operand(9, write)}, {}, 2, 1);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -229,6 +237,13 @@ Plan Generator::plan() {
   plan.stages.resize(1 + below(5));
   for (Stage &it : plan.stages)
     it = stage();
+  Stage &first = plan.stages.front(), &last = plan.stages.back();
+  if (plan.stages.size() > 1 && first.backward && last.backward) {
+    first.tiedTo = static_cast<Id>(plan.stages.size() - 1);
+    last.tiedTo = 0;
+    first.bytes.tied = last.bytes.tied =
+        below(std::min(first.bytes.gradients, last.bytes.gradients) + 1);
+  }
   for (Id to = 1; to < plan.stages.size(); ++to)
     if (below(4) != 0)
       plan.edges.push_back({to - 1, to, below(1000)});

@@ -216,6 +216,117 @@ TEST_CASE("verify: order: state of another stage") {
         "order: 1F0 reads buffer 0 (parameters) of stage 0\n");
 }
 
+/// Two stages that are tied, on a rank each, with optimizer steps.
+Plan tiedPlan(const std::string &endOfFirst = "0SEND_T 0RECV_T 0STEP",
+              const std::string &endOfSecond = "1RECV_T 1SEND_T 1STEP") {
+  Net net = chain(2, 1);
+  tie(net, 0, 1);
+  return buildPlan(net, std::vector<std::string>{
+                            "0F0 0SEND_F0 0RECV_B0 0B0 " + endOfFirst,
+                            "1RECV_F0 1F0 1B0 1SEND_B0 " + endOfSecond});
+}
+
+/// ... and on one rank, in this order.
+Plan tiedPlanOfOneRank(const std::string &order) {
+  Net net = chain(1, 2, /*backward=*/true, /*stages=*/2);
+  tie(net, 0, 1);
+  return buildPlan(net, std::vector<std::string>{order});
+}
+
+TEST_CASE("verify: tied stages take the sum of both parts") {
+  CHECK(errorsOf(tiedPlan()) == "");
+  const std::string both = "0F0 0F1 1F0 1F1 1B0 0B0 1B1 0B1 ";
+  CHECK(errorsOf(tiedPlanOfOneRank(both + "0STEP 1STEP")) == "");
+  CHECK(errorsOf(tiedPlanOfOneRank(both + "1STEP 0STEP")) == "");
+  Plan apart = plainPlan(2, 1);
+  for (Id s : {0u, 1u}) {
+    apart.stages[s].tiedTo = 1 - s;
+    apart.stages[s].bytes.tied = 8;
+  }
+  CHECK(errorsOf(apart) ==
+        "order: 0STEP reads 0 of kind tied_gradients, not 1\n"
+        "order: 1STEP reads 0 of kind tied_gradients, not 1\n");
+  CHECK(errorsOf(tiedPlan("0RECV_T 0STEP", "1SEND_T 1STEP")) ==
+        "lifetime: 1STEP reads buffer 8 (tied_gradients) before anything is "
+        "written to it\n");
+  CHECK(errorsOf(tiedPlan("0STEP 0SEND_T 0RECV_T"))
+            .find("order: 0SEND_T stands after 0STEP\n") != std::string::npos);
+  CHECK(errorsOf(tiedPlan("0SEND_T 0RECV_T 0RECV_T 0STEP"))
+            .find("mismatch: from rank 1 to rank 0") == 0);
+}
+
+TEST_CASE("verify: gradients of a tied stage are summed before they are sent") {
+  Net net = chain(2, 2);
+  tie(net, 0, 1);
+  Plan early = buildPlan(
+      net, std::vector<std::string>{
+               "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0SEND_T 0RECV_B1 0B1 "
+               "0RECV_T 0STEP",
+               "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1RECV_T 1B1 1SEND_B1 "
+               "1SEND_T 1STEP"});
+  CHECK(
+      errorsOf(early) ==
+      "order: 0B1 stands after 0SEND_T\n"
+      "lifetime: 0B1 updates buffer 9 (gradients) while 0SEND_T may still use "
+      "it: nothing makes it wait\n");
+  CHECK(errorsOf(
+            tiedPlanOfOneRank("0F0 0F1 1F0 1F1 1B0 0B0 1B1 1STEP 0B1 0STEP")) ==
+        "order: 1STEP reads the gradients of stage 0 before 0B1 adds to "
+        "them\n");
+  Plan other = tiedPlanOfOneRank("0F0 0F1 1F0 1F1 1B0 0B0 1B1 0B1 0STEP 1STEP");
+  other.stages[0].tiedTo = other.stages[1].tiedTo = kNone;
+  other.stages[0].bytes.tied = other.stages[1].bytes.tied = 0;
+  CHECK(errorsOf(other) ==
+        "order: 0STEP reads buffer 13 (gradients) of stage 1\n"
+        "order: 1STEP reads buffer 15 (gradients) of stage 0\n");
+}
+
+TEST_CASE("verify: the other part of a tied table is there and has its bytes") {
+  Plan plan = tiedPlan();
+  dropWaits(plan.ranks[0], find(plan, 0, "0STEP"));
+  CHECK(errorsOf(plan) ==
+        "order: 0STEP reads buffer 7 (tied_gradients) while 0RECV_T may still "
+        "write it: nothing makes it wait\n");
+  plan = tiedPlan();
+  plan.stages[0].bytes.tied = plan.stages[1].bytes.tied = 12;
+  CHECK(
+      errorsOf(plan) ==
+      "mismatch: message 2 from rank 0 to rank 1 on communicator 0: 0SEND_T "
+      "sends 12 bytes, 1RECV_T takes 8\n"
+      "mismatch: message 2 from rank 1 to rank 0 on communicator 1: 1SEND_T "
+      "sends 12 bytes, 0RECV_T takes 8\n"
+      "malformed: 0RECV_T writes 12 bytes to buffer 7 (tied_gradients), which "
+      "has 8\n"
+      "malformed: 1RECV_T writes 12 bytes to buffer 7 (tied_gradients), which "
+      "has 8\n");
+}
+
+TEST_CASE("verify: malformed: a tie is so both ways") {
+  auto after = [](auto change) {
+    Plan plan = tiedPlan();
+    change(plan.stages);
+    return errorsOf(plan);
+  };
+  using Stages = std::vector<Stage>;
+  CHECK(after([](Stages &s) { s[1].tiedTo = 7; }) ==
+        "malformed: stage 0 is tied to stage 1, which is not tied to it\n");
+  CHECK(after([](Stages &s) { s[0].tiedTo = 7; }) ==
+        "malformed: stage 0 is tied to stage 7, but there are 2\n");
+  CHECK(after([](Stages &s) { s[0].tiedTo = 0; }) ==
+        "malformed: stage 0 is tied to stage 0, which is not tied to it\n");
+  CHECK(after([](Stages &s) { s[0].tiedTo = kNone; }) ==
+        "malformed: stage 0 has 8 tied bytes, but is tied to no stage\n");
+  CHECK(after([](Stages &s) { s[1].bytes.tied = 4; }) ==
+        "malformed: stage 0 is tied to stage 1 by 8 bytes, which is tied to it "
+        "by 4\n");
+  CHECK(after([](Stages &s) { s[0].bytes.tied = s[1].bytes.tied = 17; }) ==
+        "malformed: stage 0 is tied to stage 1 by 17 of 16 bytes of "
+        "gradients\n");
+  CHECK(after([](Stages &s) { s[1].backward = false; }) ==
+        "malformed: stage 0 is tied to stage 1, and one of the two has no "
+        "backward\n");
+}
+
 TEST_CASE("verify: order: a weight gradient before its input gradient") {
   Net net = chain(1, 1);
   CHECK(errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0W0 0I0"}))

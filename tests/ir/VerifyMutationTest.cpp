@@ -155,6 +155,15 @@ std::vector<Plan> goodPlans() {
       net, std::vector<std::string>{
                "0F0 0SEND_F0 0F1 ( 0SEND_F1 0RECV_B0 ) 0B0 0RECV_B1 0B1",
                "1RECV_F0 1F0 1B0 ( 1SEND_B0 1RECV_F1 ) 1F1 1B1 1SEND_B1"}));
+  Net apart = chain(2, 1);
+  tie(apart, 0, 1);
+  plans.push_back(
+      buildPlan(apart, std::vector<std::string>{
+                           "0F0 0SEND_F0 0RECV_B0 0B0 0SEND_T 0RECV_T 0STEP",
+                           "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_T 1SEND_T 1STEP"}));
+  Net together = chain(1, 2, /*backward=*/true, /*stages=*/2);
+  tie(together, 0, 1);
+  plans.push_back(buildPlan(together, allForwardAllBackward(together, true)));
   return plans;
 }
 

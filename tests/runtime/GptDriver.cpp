@@ -61,7 +61,7 @@ std::map<std::string, std::string> gptKeys(const GptShape &shape,
           {"bias", "1"},
           {"norm", "layer"},
           {"position", "learned"},
-          {"tied_embeddings", "0"},
+          {"tied_embeddings", shape.tied ? "1" : "0"},
           {"dtype", shape.dtype},
           {"first_layer", text(part.first)},
           {"stage_layers", text(part.count)},
@@ -173,9 +173,9 @@ void GptStage::backwardWeight(uint64_t step, uint32_t microbatch) {
   check(module->backward_weight(instance, &arguments, &error), error);
 }
 
-void GptStage::optimizerStep(uint64_t step) {
+void GptStage::optimizerStep(uint64_t step, const sluice_buffer *tied) {
   sluice_error error;
-  check(module->optimizer_step(instance, step, nullptr, &error), error);
+  check(module->optimizer_step(instance, step, tied, nullptr, &error), error);
 }
 
 double GptStage::loss() {
@@ -196,7 +196,8 @@ std::vector<sluice_tensor> GptStage::tensors() {
 
 GptPipeline::GptPipeline(const sluice_module *module, const GptShape &shape,
                          const std::vector<uint32_t> &cut)
-    : microbatches(shape.microbatches) {
+    : microbatches(shape.microbatches),
+      tiedBytes(shape.tied ? shape.tableBytes() : 0) {
   uint32_t first = 0;
   for (uint32_t i = 0; i < cut.size(); first += cut[i++]) {
     GptPart part{first, cut[i], i == 0, i + 1 == cut.size()};
@@ -237,8 +238,16 @@ void GptPipeline::beginStep(uint64_t step) {
 }
 
 void GptPipeline::optimizerStep(uint64_t step) {
-  for (auto &stage : stages)
-    stage->optimizerStep(step);
+  for (size_t i = 0; i < stages.size(); ++i) {
+    bool isFirst = i == 0, isLast = i + 1 == stages.size();
+    if (tiedBytes == 0 || isFirst == isLast) {
+      stages[i]->optimizerStep(step);
+      continue;
+    }
+    GptStage &other = isFirst ? *stages.back() : *stages.front();
+    sluice_buffer tied = {other.gradients.buffer().data, tiedBytes};
+    stages[i]->optimizerStep(step, &tied);
+  }
 }
 
 void GptPipeline::trainStep(uint64_t step) {

@@ -24,9 +24,13 @@ struct GptShape {
   uint32_t microbatches = 2;
   double learningRate = 0.01;
   uint64_t seed = 7;
+  bool tied = false; ///< embedding and output matrix
   std::string data = "/usr/share/common-licenses/GPL-3";
   std::string dtype = "fp32";
   uint64_t tokens() const { return uint64_t(sequence) * rows; }
+  uint64_t tableBytes() const {
+    return uint64_t(vocab) * hidden * (dtype == "fp64" ? 8 : 4);
+  }
 };
 
 /// What a stage of it holds.
@@ -74,7 +78,7 @@ public:
   void backwardInput(uint64_t step, uint32_t microbatch,
                      sluice_buffer outputGradient, sluice_buffer inputGradient);
   void backwardWeight(uint64_t step, uint32_t microbatch);
-  void optimizerStep(uint64_t step);
+  void optimizerStep(uint64_t step, const sluice_buffer *tied = nullptr);
   /// NaN on a stage without a loss.
   double loss();
   std::vector<sluice_tensor> tensors();
@@ -114,6 +118,7 @@ public:
 
 private:
   uint32_t microbatches;
+  uint64_t tiedBytes;
   /// [stage][microbatch]: what leaves a stage, and its gradient.
   std::vector<std::vector<AlignedBytes>> outputs, outputGradients;
 };

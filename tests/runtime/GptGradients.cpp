@@ -101,7 +101,8 @@ public:
     Rows x = embed(tokens);
     for (uint32_t layer = 0; layer < shape.layers; ++layer)
       block("block." + std::to_string(layer) + ".", x);
-    Rows logits = linear("head.weight", "", norm("head.norm", x));
+    Rows logits = linear(shape.tied ? "embedding.token" : "head.weight", "",
+                         norm("head.norm", x));
     double sum = 0;
     for (size_t t = 0; t < logits.size(); ++t) {
       double total = 0;
@@ -204,6 +205,7 @@ TEST_CASE("gpt: the loss is that of a plain program for the formulas") {
   TemporaryFile file(std::string(tokens.begin(), tokens.end()));
   GptShape shape = doubleShape();
   shape.data = file.path;
+  shape.tied = GENERATE(false, true);
   GptStage stage(sluice_gpt_double_module(), shape, kWhole);
   scatter(stage);
   stage.beginStep(0);
@@ -222,6 +224,7 @@ TEST_CASE("gpt: gradients of all tensors agree with finite differences") {
   GptShape shape = doubleShape();
   shape.data = file.path;
   shape.vocab = 16;
+  shape.tied = GENERATE(false, true);
   GptStage stage(sluice_gpt_double_module(), shape, kWhole);
   scatter(stage);
   auto loss = [&] {
@@ -239,8 +242,13 @@ TEST_CASE("gpt: gradients of all tensors agree with finite differences") {
   std::vector<double> copy(stage.gradients.as<double>(),
                            stage.gradients.as<double>() +
                                stage.bytes.gradients / sizeof(double));
+  // Those of a tied table stand apart: by the embedding first, by the head
+  // last.
+  const size_t table = shape.tied ? size_t(shape.vocab) * shape.hidden : 0;
+  for (size_t i = 0; i < table; ++i)
+    copy[i] += copy[copy.size() - table + i];
   const auto tensors = stage.tensors();
-  CHECK(tensors.size() == 2 + 2 * 12 + 3);
+  CHECK(tensors.size() == 2 + 2 * 12 + (shape.tied ? 2 : 3));
   for (const sluice_tensor &tensor : tensors) {
     INFO(tensor.name);
     auto gradients = gradientsOf(stage, tensor);
@@ -249,6 +257,46 @@ TEST_CASE("gpt: gradients of all tensors agree with finite differences") {
         compare(values(tensor), {copy.data() + offset, gradients.size()}, loss);
     CHECK(largest > kLeast);
   }
+}
+
+TEST_CASE("gpt: a tied head by itself has the table and its gradients first") {
+  GptShape shape = doubleShape();
+  shape.tied = true;
+  shape.microbatches = 1;
+  GptStage stage(sluice_gpt_double_module(), shape, {0, 2, false, true});
+  scatter(stage);
+  AlignedBytes input(stage.bytes.input), gradient(stage.bytes.input);
+  double *x = input.as<double>();
+  for (size_t i = 0; i < shape.tokens() * shape.hidden; ++i)
+    x[i] = std::sin(double(i * i));
+  auto loss = [&] {
+    stage.beginStep(0);
+    stage.forward(0, 0, input.buffer(), {});
+    return stage.loss();
+  };
+  loss();
+  stage.backwardInput(0, 0, {}, gradient.buffer());
+  stage.backwardWeight(0, 0);
+  const sluice_tensor table = stage.tensors().front();
+  CHECK(std::string(table.name) == "embedding.token");
+  CHECK(table.position == 0);
+  CHECK(table.data == stage.parameters.buffer().data);
+  std::vector<double> copy(stage.gradients.as<double>(),
+                           stage.gradients.as<double>() +
+                               table.bytes / sizeof(double));
+  CHECK(compare(values(table), copy, loss) > kLeast);
+}
+
+TEST_CASE("gpt: a step without the tied gradients is refused") {
+  GptShape shape;
+  shape.tied = true;
+  GptStage head(sluice_gpt_module(), shape, {0, 2, false, true});
+  head.beginStep(0);
+  CHECK_THROWS_WITH(head.optimizerStep(0),
+                    "the step gets 0 bytes of the tied gradients, not 8192");
+  const sluice_buffer half = {head.gradients.buffer().data, 4096};
+  CHECK_THROWS_WITH(head.optimizerStep(0, &half),
+                    "the step gets 4096 bytes of the tied gradients, not 8192");
 }
 
 TEST_CASE("gpt: the input gradient of the last stage agrees with finite "

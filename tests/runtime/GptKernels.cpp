@@ -67,7 +67,13 @@ TEST_CASE("gpt: AdamW follows its published formula") {
   double parameter = p, mean = 0, square = 0;
   for (uint64_t step = 0; step < 5; ++step) {
     const double gradient = step % 2 ? -0.3 : 0.7 + double(step);
-    AdamW(rate, step).update(&parameter, &gradient, &mean, &square, 1, true);
+    const double part = 0.25, rest = gradient - part;
+    const bool isSum = step == 3;
+    AdamW(rate, step)
+        .update(&parameter,
+                isSum ? Sum<double>{&part, &rest}
+                      : Sum<double>{&gradient, nullptr},
+                &mean, &square, 1, true);
     m = 0.9 * m + 0.1 * gradient;
     v = 0.95 * v + 0.05 * gradient * gradient;
     double corrected = m / (1 - std::pow(0.9, double(step + 1)));

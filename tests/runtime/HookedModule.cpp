@@ -101,11 +101,12 @@ int addGradients(void *instance, const sluice_buffer *other, void *stream,
   return synthetic().add_gradients(self(instance).inner, other, stream, error);
 }
 
-int optimizerStep(void *instance, uint64_t step, void *stream,
-                  sluice_error *error) {
+int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
+                  void *stream, sluice_error *error) {
   if (int code = before("optimizer_step", self(instance).stage, nullptr, error))
     return code;
-  return synthetic().optimizer_step(self(instance).inner, step, stream, error);
+  return synthetic().optimizer_step(self(instance).inner, step, tied, stream,
+                                    error);
 }
 
 int loss(void *instance, double *value, int *has, sluice_error *error) {

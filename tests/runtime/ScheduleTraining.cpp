@@ -47,6 +47,11 @@ std::vector<float> floatsAt(const void *data, uint64_t bytes) {
   return floats;
 }
 
+/// A tied table has gradients by its use as output matrix, too; these go by
+/// this name. They stand last, where both uses are in one stage.
+constexpr const char *kTable = "embedding.token";
+constexpr const char *kOutput = "embedding.token as output matrix";
+
 /// Calls `visit(name, weights, gradients, bytes)`; gradients lie as weights do.
 template <typename Visit>
 void eachTensor(const SpyMoment &moment, Visit visit) {
@@ -59,19 +64,29 @@ void eachTensor(const SpyMoment &moment, Visit visit) {
     sluice_error error = {};
     if (moment.inner->tensor(moment.instance, i, &tensor, &error) != 0)
       throw std::runtime_error(error.message);
-    visit(tensor.name, tensor.data,
+    const bool isTable = std::strcmp(tensor.name, kTable) == 0;
+    visit(isTable && moment.stage != 0 ? kOutput : tensor.name, tensor.data,
           gradients + (static_cast<const char *>(tensor.data) - weights),
           tensor.bytes);
+    const uint64_t more =
+        moment.state->gradients.bytes - moment.state->parameters.bytes;
+    if (isTable && more != 0) {
+      REQUIRE(more == tensor.bytes);
+      visit(kOutput, tensor.data, gradients + moment.state->parameters.bytes,
+            more);
+    }
   }
 }
 
 Training train(const std::string &schedule, uint32_t ranks,
-               uint32_t microbatches) {
+               uint32_t microbatches, bool tied) {
   const std::string spec =
       "sluice: 1\n"
       "model:\n"
       "  transformer: {layers: 5, hidden: 16, ffn: 32, heads: 2, vocab: 256, "
-      "sequence: 12, dtype: fp32}\n"
+      "sequence: 12, tied_embeddings: " +
+      std::string(tied ? "true" : "false") +
+      ", dtype: fp32}\n"
       "pipeline: {ranks: " +
       std::to_string(ranks) +
       ", microbatches: " + std::to_string(microbatches) +
@@ -169,7 +184,8 @@ void checkTraining(const Training &got, const Training &one) {
 TEST_CASE("training: two copies of the stages learn what one rank does",
           "[training]") {
   const uint32_t microbatches = GENERATE(1u, 2u, 4u, 5u, 8u, 10u);
-  const Training one = train("1f1b", 1, microbatches);
+  const bool tied = GENERATE(false, true);
+  const Training one = train("1f1b", 1, microbatches, tied);
   for (const char *schedule : {"dualpipe", "chimera"})
     for (const uint32_t ranks : {2u, 4u}) {
       const bool dual = std::strcmp(schedule, "dualpipe") == 0;
@@ -177,7 +193,7 @@ TEST_CASE("training: two copies of the stages learn what one rank does",
         continue; // refused
       INFO(schedule << ", " << ranks << " ranks, " << microbatches
                     << " microbatches");
-      const Training two = train(schedule, ranks, microbatches);
+      const Training two = train(schedule, ranks, microbatches, tied);
       checkCopies(two.tensors, ranks, microbatches);
       checkTraining(two, one);
     }

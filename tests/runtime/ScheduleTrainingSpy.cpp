@@ -88,10 +88,10 @@ int addGradients(void *instance, const sluice_buffer *other, void *stream,
   });
 }
 
-int optimizerStep(void *instance, uint64_t step, void *stream,
-                  sluice_error *error) {
+int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
+                  void *stream, sluice_error *error) {
   return spied(instance, SpyMoment::OptimizerStep, nullptr, [&](void *stage) {
-    return inner->optimizer_step(stage, step, stream, error);
+    return inner->optimizer_step(stage, step, tied, stream, error);
   });
 }
 

@@ -162,12 +162,12 @@ TEST_CASE("runtime: synthetic tells a neighbour's, an older and another "
 TEST_CASE("runtime: synthetic notices that its state was written to",
           "[runtime][synthetic]") {
   Stage stage;
-  CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr, &stage.error) ==
-        0);
+  CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr, nullptr,
+                                    &stage.error) == 0);
   const char *names[] = {"parameters", "gradients", "optimizer"};
   for (size_t i = 0; i < 3; ++i) {
     stage.memory[i][39] ^= 4;
-    CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr,
+    CHECK(stage.module.optimizer_step(stage.instance, 0, nullptr, nullptr,
                                       &stage.error) == 1);
     const std::string message = stage.error.message;
     CHECK(message.substr(0, message.find(" is 0x")) ==

@@ -46,7 +46,8 @@ struct FlagKey {
   bool Config::*value;
 };
 constexpr FlagKey kFlags[] = {{keys::kEmbedding, &Config::embedding},
-                              {keys::kHead, &Config::head}};
+                              {keys::kHead, &Config::head},
+                              {keys::kTiedEmbeddings, &Config::tied}};
 
 /// Keys of which this module computes one value only.
 struct FixedKey {
@@ -56,8 +57,7 @@ struct FixedKey {
 constexpr FixedKey kFixed[] = {
     {keys::kKind, "gpt", true},         {keys::kGatedFfn, "0", true},
     {keys::kBias, "1", true},           {keys::kNorm, "layer", true},
-    {keys::kPosition, "learned", true}, {keys::kTiedEmbeddings, "0", true},
-    {keys::kDropout, "0", false},
+    {keys::kPosition, "learned", true}, {keys::kDropout, "0", false},
 };
 
 class Reader {
@@ -302,7 +302,7 @@ Needs needsOf(const Config &config) {
   };
   const uint64_t h = config.hidden, ffn = config.ffn, s = config.sequence;
   Needs needs;
-  if (config.embedding)
+  if (config.hasTable())
     addPart(needs, elementsOf(embeddingTensors(config)), 0, 0, 0);
   if (config.stageLayers > 0) {
     uint64_t count = config.stageLayers;
@@ -313,6 +313,8 @@ Needs needsOf(const Config &config) {
   if (config.head)
     addPart(needs, elementsOf(headTensors(config)), wide(h),
             wide(h + config.vocab), wide(2 * h));
+  bool both = config.tied && config.embedding && config.head;
+  needs.gradients = saturatingSum(needs.parameters, both ? config.table() : 0);
   needs.input = config.embedding ? 0 : wide(h);
   needs.output = config.head ? 0 : wide(h);
   return needs;

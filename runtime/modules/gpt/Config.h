@@ -23,12 +23,18 @@ struct Config {
   uint32_t layers = 0;         ///< of the whole model
   uint32_t firstLayer = 0, stageLayers = 0;
   bool embedding = false, head = false;
-  std::string data; ///< path of the text; empty if none was given
+  bool tied = false; ///< the table of tokens is the output matrix too
+  std::string data;  ///< path of the text; empty if none was given
   double learningRate = 1e-3;
   uint64_t seed = 1;
 
   size_t tokens() const { return size_t(sequence) * microbatchSize; }
   size_t headSize() const { return hidden / heads; }
+  /// Whether it has the table of tokens, and whether another stage has it too.
+  bool hasTable() const { return embedding || (tied && head); }
+  bool sharesTable() const { return tied && embedding != head; }
+  /// Parameters of the table.
+  uint64_t table() const { return uint64_t(vocab) * hidden; }
 };
 
 /// Reads the lines `key=value` of the stage's description and of its run
@@ -47,6 +53,9 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
 /// Sums that do not fit 64 bits stay at the largest value.
 struct Needs {
   uint64_t parameters = 0;
+  /// As many as parameters; where tied embedding and head are in one stage,
+  /// those of the table twice: the head's stand last.
+  uint64_t gradients = 0;
   uint64_t saved = 0, kept = 0, workspace = 0;
   uint64_t input = 0, output = 0;
 };

@@ -48,7 +48,7 @@ double Head<Real>::forward(const Batch &batch, const Real *input) const {
             kept[HeadNormOutput], tokens, h);
   Real *logits = kept[LogitGradients];
   multiply(matrix<Real>(kept[HeadNormOutput], tokens, h),
-           transpose(matrix(weights[HeadWeight], vocab, h)), logits);
+           transpose(matrix(output, vocab, h)), logits);
   const Real scale = Real(1 / (double(config.microbatches) * double(tokens)));
   double sum = 0;
   for (uint32_t row = 0; row < config.microbatchSize; ++row) {
@@ -64,7 +64,7 @@ void Head<Real>::backwardInput(const Config &config, const Real *input,
                                Real *chain, Real *workspace) const {
   const size_t tokens = config.tokens(), h = config.hidden;
   multiply(matrix<Real>(kept[LogitGradients], tokens, config.vocab),
-           matrix(weights[HeadWeight], config.vocab, h), workspace);
+           matrix(output, config.vocab, h), workspace);
   std::copy_n(input, tokens * h, chain);
   layerNormBackward<Real>(chain, weights[HeadNormWeight], workspace, nullptr,
                           gradients[HeadNormWeight], gradients[HeadNormBias],
@@ -75,7 +75,7 @@ template <typename Real>
 void Head<Real>::backwardWeight(const Config &config) const {
   const size_t tokens = config.tokens(), h = config.hidden;
   multiply(transpose(matrix<Real>(kept[LogitGradients], tokens, config.vocab)),
-           matrix<Real>(kept[HeadNormOutput], tokens, h), gradients[HeadWeight],
+           matrix<Real>(kept[HeadNormOutput], tokens, h), outputGradient,
            Into::Add);
 }
 

@@ -46,10 +46,13 @@ struct HeadLayout {
   Offsets<kHeadKept> kept;
 };
 
-/// Final norm, output matrix, cross entropy.
+/// Final norm, output matrix (its own, or the table of the tokens), cross
+/// entropy.
 template <typename Real> struct Head {
   Pieces<const Real, kHeadTensors> weights;
   Pieces<Real, kHeadTensors> gradients;
+  const Real *output; ///< the output matrix, vocab x h
+  Real *outputGradient;
   Pieces<Real, kHeadKept> kept;
 
   /// From the norm's input to the mean loss of the microbatch, in nats.

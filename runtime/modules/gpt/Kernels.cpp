@@ -263,7 +263,7 @@ AdamW::AdamW(double rate, uint64_t step)
       squareCorrection(1 / (1 - std::pow(kSquareRate, double(step) + 1))) {}
 
 template <typename Real>
-void AdamW::update(Real *parameters, const Real *gradients, Real *mean,
+void AdamW::update(Real *parameters, Sum<Real> gradients, Real *mean,
                    Real *square, size_t count, bool decay) const {
   const Real rate1 = Real(kMeanRate), new1 = Real(1 - kMeanRate);
   const Real rate2 = Real(kSquareRate), new2 = Real(1 - kSquareRate);
@@ -272,7 +272,9 @@ void AdamW::update(Real *parameters, const Real *gradients, Real *mean,
   const Real step = Real(learningRate), epsilon = Real(kEpsilon);
   const Real keep = Real(1 - (decay ? learningRate * kDecay : 0));
   for (size_t i = 0; i < count; ++i) {
-    Real gradient = gradients[i];
+    Real gradient = gradients.part[i];
+    if (gradients.other)
+      gradient += gradients.other[i];
     mean[i] = rate1 * mean[i] + new1 * gradient;
     square[i] = rate2 * square[i] + new2 * gradient * gradient;
     parameters[i] =
@@ -298,8 +300,8 @@ void AdamW::update(Real *parameters, const Real *gradients, Real *mean,
   template void addRow(const Real *, const Real *, Real *, size_t, size_t);    \
   template void addTo(Real *, const Real *, size_t);                           \
   template void addRows(Real *, const Real *, size_t, size_t);                 \
-  template void AdamW::update(Real *, const Real *, Real *, Real *, size_t,    \
-                              bool) const;
+  template void AdamW::update(Real *, Sum<Real>, Real *, Real *, size_t, bool) \
+      const;
 
 SLUICE_INSTANTIATE(float)
 SLUICE_INSTANTIATE(double)

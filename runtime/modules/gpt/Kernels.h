@@ -70,13 +70,18 @@ template <typename Real> void addTo(Real *sum, const Real *a, size_t count);
 template <typename Real>
 void addRows(Real *sum, const Real *a, size_t rows, size_t width);
 
+/// Gradients that stand in one place, or in two whose sum they are.
+template <typename Real> struct Sum {
+  const Real *part, *other; ///< other: null for one place
+};
+
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization",
 /// 2019): β = 0.9 and 0.95, ε = 1e-8, no clipping. `step` counts from 0.
 struct AdamW {
   AdamW(double rate, uint64_t step);
 
   template <typename Real>
-  void update(Real *parameters, const Real *gradients, Real *mean, Real *square,
+  void update(Real *parameters, Sum<Real> gradients, Real *mean, Real *square,
               size_t count, bool decay) const;
 
   static constexpr double kMeanRate = 0.9, kSquareRate = 0.95;

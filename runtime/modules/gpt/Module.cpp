@@ -126,9 +126,10 @@ int addGradients(void *instance, const sluice_buffer *other, void *,
 }
 
 template <typename Real>
-int optimizerStep(void *instance, uint64_t step, void *, sluice_error *) {
-  stateOf<Real>(instance).optimizerStep(step);
-  return 0;
+int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
+                  void *, sluice_error *error) {
+  return guarded(
+      error, [&] { return stateOf<Real>(instance).optimizerStep(step, tied); });
 }
 
 template <typename Real>

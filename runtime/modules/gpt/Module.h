@@ -2,9 +2,10 @@
 //
 // A decoder-only transformer over bytes, in fp32 on the CPU: token and learned
 // position embedding; blocks of layer norm, causal attention, layer norm and an
-// MLP with GELU (tanh form); final layer norm, untied output matrix without a
-// bias, cross entropy. Trained with AdamW (Kernels.h has its constants); the
-// two-dimensional tensors, embeddings included, have weight decay.
+// MLP with GELU (tanh form); final layer norm, output matrix without a bias
+// (its own, or the table of tokens), cross entropy. Trained with AdamW
+// (Kernels.h has its constants); the two-dimensional tensors, embeddings
+// included, have weight decay.
 //
 // A stage's results are the same bit for bit wherever the model is cut and
 // however its calls are spread over threads, as long as the microbatches of

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kDeviation = 0.02;
 
-/// Appends the tensors of one part.
+/// Appends the tensors of one part; one without elements is not there.
 template <size_t N>
 void append(const std::array<TensorShape, N> &shapes, const std::string &prefix,
             uint64_t position, std::vector<Tensor> &tensors) {
@@ -19,9 +19,11 @@ void append(const std::array<TensorShape, N> &shapes, const std::string &prefix,
   if (!tensors.empty())
     offset = tensors.back().offset + tensors.back().elements;
   for (const TensorShape &shape : shapes) {
-    tensors.push_back({prefix + std::string(shape.name), position++, offset,
-                       shape.elements, shape.initial, shape.matrix});
+    if (shape.elements != 0)
+      tensors.push_back({prefix + std::string(shape.name), position, offset,
+                         shape.elements, shape.initial, shape.matrix});
     offset += shape.elements;
+    ++position;
   }
 }
 
@@ -37,8 +39,10 @@ void fillNormal(Real *values, size_t count, uint64_t hash, double deviation) {
 std::array<TensorShape, kEmbeddingTensors>
 embeddingTensors(const Config &config) {
   const uint64_t h = config.hidden;
-  return {{{"token", config.vocab * h, Initial::Normal, true},
-           {"position", config.positions * h, Initial::Normal, true}}};
+  const uint64_t positions = config.embedding ? config.positions : 0;
+  const uint64_t table = config.hasTable() ? config.table() : 0;
+  return {{{"token", table, Initial::Normal, true},
+           {"position", positions * h, Initial::Normal, true}}};
 }
 
 std::array<TensorShape, kBlockTensors> blockTensors(const Config &config) {
@@ -59,21 +63,17 @@ std::array<TensorShape, kBlockTensors> blockTensors(const Config &config) {
 
 std::array<TensorShape, kHeadTensors> headTensors(const Config &config) {
   const uint64_t h = config.hidden;
-  return {{{"norm.weight", h, Initial::One, false},
-           {"norm.bias", h, Initial::Zero, false},
-           {"weight", config.vocab * h, Initial::Normal, true}}};
-}
-
-uint64_t tensorCount(const Config &config) {
-  return (config.embedding ? kEmbeddingTensors : 0) +
-         uint64_t(config.stageLayers) * kBlockTensors +
-         (config.head ? kHeadTensors : 0);
+  return {
+      {{"norm.weight", h, Initial::One, false},
+       {"norm.bias", h, Initial::Zero, false},
+       {"weight", config.tied ? 0 : config.table(), Initial::Normal, true}}};
 }
 
 std::vector<Tensor> tensorsOf(const Config &config) {
   std::vector<Tensor> tensors;
-  tensors.reserve(tensorCount(config));
-  if (config.embedding)
+  tensors.reserve(uint64_t(config.stageLayers) * kBlockTensors +
+                  kEmbeddingTensors + kHeadTensors);
+  if (config.hasTable())
     append(embeddingTensors(config), "embedding.", 0, tensors);
   for (uint64_t i = 0; i < config.stageLayers; ++i) {
     uint64_t layer = config.firstLayer + i;

@@ -54,6 +54,9 @@ enum HeadTensor : uint8_t {
   kHeadTensors
 };
 
+/// Those of a stage. With tied embeddings the head's matrix is the table of
+/// tokens, so that a stage with the head alone has that and no positions. A
+/// tensor without elements is not there.
 std::array<TensorShape, kEmbeddingTensors> embeddingTensors(const Config &);
 std::array<TensorShape, kBlockTensors> blockTensors(const Config &);
 std::array<TensorShape, kHeadTensors> headTensors(const Config &);
@@ -94,9 +97,6 @@ struct Tensor {
   Initial initial;
   bool matrix;
 };
-
-/// Number of the stage's tensors.
-uint64_t tensorCount(const Config &config);
 
 /// The stage's tensors in the order of the model.
 std::vector<Tensor> tensorsOf(const Config &config);

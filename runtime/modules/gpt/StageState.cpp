@@ -67,7 +67,7 @@ StageState<Real>::StageState(Config configuration)
     : config(std::move(configuration)), needs(needsOf(config)),
       embeddingLayout(offsetsOf(embeddingTensors(config))), blockLayout(config),
       headLayout(config),
-      firstBlock(config.embedding ? embeddingLayout.back() : 0),
+      firstBlock(config.hasTable() ? embeddingLayout.back() : 0),
       headStart(firstBlock + config.stageLayers * blockLayout.tensors.back()) {}
 
 template <typename Real>
@@ -83,6 +83,12 @@ Status StageState<Real>::create(const sluice_stage &stage,
   if (largest > uint64_t(INT64_MAX))
     return Status::input("the stage needs more than " +
                          std::to_string(INT64_MAX) + " bytes");
+  const uint64_t shared =
+      state->config.sharesTable() ? bytesOf<Real>(state->config.table()) : 0;
+  if (stage.tied_bytes != 0 && stage.tied_bytes != shared)
+    return Status::input("the stage shares " + std::to_string(shared) +
+                         " bytes of gradients with another, the plan says " +
+                         std::to_string(stage.tied_bytes));
   if (Status status = prepareMatrixProducts(stage.ranks); !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
@@ -95,7 +101,7 @@ Status StageState<Real>::create(const sluice_stage &stage,
 template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   sluice_bytes bytes{};
   bytes.parameters = bytesOf<Real>(needs.parameters);
-  bytes.gradients = bytes.parameters;
+  bytes.gradients = bytesOf<Real>(needs.gradients);
   bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
   bytes.workspace = bytesOf<Real>(needs.workspace);
   bytes.saved = bytesOf<Real>(needs.saved);
@@ -180,8 +186,14 @@ template <typename Real>
 Head<Real> StageState<Real>::head(const sluice_call &call) const {
   Real *kept =
       as<Real>(call.kept) + config.stageLayers * blockLayout.kept.back();
-  return {{parameters + headStart, &headLayout.tensors},
-          {gradients + headStart, &headLayout.tensors},
+  const Pieces<const Real, kHeadTensors> weights = {parameters + headStart,
+                                                    &headLayout.tensors};
+  const Pieces<Real, kHeadTensors> sums = {gradients + headStart,
+                                           &headLayout.tensors};
+  return {weights,
+          sums,
+          config.tied ? parameters : weights[HeadWeight],
+          config.tied ? outputGradients() : sums[HeadWeight],
           {kept, &headLayout.kept}};
 }
 
@@ -193,7 +205,7 @@ Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
 }
 
 template <typename Real> void StageState<Real>::beginStep() {
-  std::fill_n(gradients, needs.parameters, Real(0));
+  std::fill_n(gradients, needs.gradients, Real(0));
   lossSum = 0;
   lossCount = 0;
 }
@@ -242,22 +254,40 @@ void StageState<Real>::backwardWeight(const sluice_call &call) {
 
 template <typename Real>
 Status StageState<Real>::addGradients(const sluice_buffer &other) {
-  if (other.bytes < needs.parameters * sizeof(Real))
+  if (other.bytes < bytesOf<Real>(needs.gradients))
     return Status::input("the other copy's gradients have " +
                          std::to_string(other.bytes) + " bytes, not " +
-                         std::to_string(needs.parameters * sizeof(Real)));
+                         std::to_string(bytesOf<Real>(needs.gradients)));
   const Real *more = as<Real>(other);
-  for (size_t i = 0; i < needs.parameters; ++i)
+  for (size_t i = 0; i < needs.gradients; ++i)
     gradients[i] += more[i];
   return {};
 }
 
-template <typename Real> void StageState<Real>::optimizerStep(uint64_t step) {
+/// The table of tokens is the first tensor. Embedding and head have summed its
+/// gradients apart, and they stay so: another stage may still read them.
+template <typename Real>
+Status StageState<Real>::optimizerStep(uint64_t step,
+                                       const sluice_buffer *tied) {
+  const Real *more = nullptr;
+  if (config.sharesTable()) {
+    if (!tied || tied->bytes != bytesOf<Real>(config.table()))
+      return Status::input("the step gets " +
+                           std::to_string(tied ? tied->bytes : 0) +
+                           " bytes of the tied gradients, not " +
+                           std::to_string(bytesOf<Real>(config.table())));
+    more = as<Real>(*tied);
+  } else if (config.tied && config.head) {
+    more = outputGradients();
+  }
   const AdamW adamW(config.learningRate, step);
   Real *mean = optimizer, *square = optimizer + needs.parameters;
   for (const Tensor &t : table)
-    adamW.update(parameters + t.offset, gradients + t.offset, mean + t.offset,
-                 square + t.offset, t.elements, t.matrix);
+    adamW.update(
+        parameters + t.offset,
+        Sum<Real>{gradients + t.offset, t.offset == 0 ? more : nullptr},
+        mean + t.offset, square + t.offset, t.elements, t.matrix);
+  return {};
 }
 
 template <typename Real> bool StageState<Real>::loss(double &mean) const {

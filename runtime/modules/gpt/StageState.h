@@ -31,10 +31,11 @@ public:
   void backwardWeight(const sluice_call &call);
   /// Adds what another copy of the stage has summed; refuses too few bytes.
   Status addGradients(const sluice_buffer &other);
-  void optimizerStep(uint64_t step);
+  /// `tied` is null where the stage is tied to no other.
+  Status optimizerStep(uint64_t step, const sluice_buffer *tied);
   /// Whether there is a loss; its mean over the step's microbatches so far.
   bool loss(double &mean) const;
-  uint64_t tensors() const { return tensorCount(config); }
+  uint64_t tensors() const { return table.size(); }
   Status tensor(uint32_t index, sluice_tensor &result);
   /// What of the state's and the call's buffers a call lacks.
   Status checkForward(const sluice_call &call) const;
@@ -53,6 +54,11 @@ private:
   Head<Real> head(const sluice_call &call) const;
   /// Where the input of block `index` goes, past the last what follows it.
   Real *inputOf(size_t index, const sluice_call &call) const;
+
+  /// Gradients of the table by its use as output matrix.
+  Real *outputGradients() const {
+    return config.embedding ? gradients + needs.parameters : gradients;
+  }
 
   Config config;
   Needs needs;

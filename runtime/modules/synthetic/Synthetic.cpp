@@ -2,6 +2,7 @@
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "runtime/modules/SplitMix.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -15,6 +16,7 @@ namespace {
 enum class Kind : uint8_t {
   Parameters,
   Gradients,
+  TiedGradients,
   Optimizer,
   Saved,
   KeptByForward,
@@ -24,8 +26,9 @@ enum class Kind : uint8_t {
 };
 
 constexpr const char *kKindNames[] = {
-    "parameters",      "gradients",        "optimizer",  "saved",
-    "kept by forward", "kept by backward", "activation", "gradient"};
+    "parameters",       "gradients",  "tied gradients",
+    "optimizer",        "saved",      "kept by forward",
+    "kept by backward", "activation", "gradient"};
 
 /// Whose bytes a buffer holds.
 struct Content {
@@ -202,11 +205,31 @@ Content stateContent(const Synthetic &stage, Kind kind) {
   return {kind, stage.facts.stage, stage.facts.stage};
 }
 
+/// The gradients of the stage in two parts: those of a table that another stage
+/// has too stand first, and are looked at by themselves.
+struct GradientParts {
+  sluice_buffer tied, rest;
+};
+GradientParts partsOf(const Synthetic &stage, const sluice_buffer &gradients) {
+  const uint64_t tied = std::min(stage.facts.tied_bytes, gradients.bytes);
+  auto *const data = static_cast<unsigned char *>(gradients.data);
+  return {{data, tied}, {data + tied, gradients.bytes - tied}};
+}
+
+int checkGradients(const Synthetic &stage, const sluice_buffer &gradients,
+                   sluice_error *error) {
+  const GradientParts parts = partsOf(stage, gradients);
+  return check(parts.tied, stateContent(stage, Kind::TiedGradients), error) ||
+         check(parts.rest, stateContent(stage, Kind::Gradients), error);
+}
+
 int bind(void *instance, const sluice_state *state, sluice_error *) {
   Synthetic &stage = self(instance);
   stage.state = *state;
   fill(state->parameters, stateContent(stage, Kind::Parameters));
-  fill(state->gradients, stateContent(stage, Kind::Gradients));
+  const GradientParts parts = partsOf(stage, state->gradients);
+  fill(parts.tied, stateContent(stage, Kind::TiedGradients));
+  fill(parts.rest, stateContent(stage, Kind::Gradients));
   fill(state->optimizer, stateContent(stage, Kind::Optimizer));
   return 0;
 }
@@ -300,16 +323,18 @@ int backwardWeight(void *instance, const sluice_call *call,
 /// Both copies hold the same pattern, and their sum is kept as it.
 int addGradients(void *instance, const sluice_buffer *other, void *,
                  sluice_error *error) {
-  const Synthetic &stage = self(instance);
-  return check(*other, stateContent(stage, Kind::Gradients), error);
+  return checkGradients(self(instance), *other, error);
 }
 
-int optimizerStep(void *instance, uint64_t, void *, sluice_error *error) {
+int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
+                  sluice_error *error) {
   const Synthetic &stage = self(instance);
+  const uint32_t other = stage.facts.tied_stage;
+  if (tied && check(*tied, {Kind::TiedGradients, other, other}, error))
+    return 1;
   return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
                error) ||
-         check(stage.state.gradients, stateContent(stage, Kind::Gradients),
-               error) ||
+         checkGradients(stage, stage.state.gradients, error) ||
          check(stage.state.optimizer, stateContent(stage, Kind::Optimizer),
                error);
 }

@@ -18,7 +18,10 @@ static int compute(void *, const sluice_call *, sluice_error *) { return 0; }
 static int add(void *, const sluice_buffer *, void *, sluice_error *) {
   return 0;
 }
-static int optimize(void *, uint64_t, void *, sluice_error *) { return 0; }
+static int optimize(void *, uint64_t, const sluice_buffer *, void *,
+                    sluice_error *) {
+  return 0;
+}
 static int loss(void *, double *value, int *has, sluice_error *) {
   *value = 0.25;
   *has = 1;
