@@ -51,6 +51,9 @@ struct Compilation {
   Network network() const;
 };
 
+/// Makes graph and schedule of what a plan computes, which must be complete.
+void raiseSchedule(Compilation &compilation);
+
 /// Makes graph, schedule and timing of a plan that was read, so that it can be
 /// reported on like a compiled one. The plan must have passed verification.
 /// False after reporting why not (times beyond what a time can hold, …).

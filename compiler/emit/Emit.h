@@ -10,6 +10,7 @@
 #include "compiler/simulate/Compare.h"
 #include "compiler/simulate/Report.h"
 #include "ir/Graph.h"
+#include "ir/Plan.h"
 #include "ir/Schedule.h"
 #include "ir/Timeline.h"
 
@@ -29,6 +30,13 @@ void emitOps(const Graph &graph, const Schedule &schedule,
 /// inside of a stage's backward. Only where whyNotTorchCsv says nothing.
 void emitTorchCsv(const Graph &graph, const Schedule &schedule,
                   llvm::raw_ostream &out);
+
+/// The same with the messages of `plan`, `compute_comms`, which PyTorch (2.15)
+/// takes as it stands; the waits for all sends, and a reduction for each stage
+/// that trains, end the row. What ends
+/// a step besides (optimizers, gradients of tied stages) is not the schedule's
+/// in PyTorch.
+void emitTorchCsvComms(const Plan &plan, llvm::raw_ostream &out);
 
 /// Why PyTorch's CSV cannot hold `schedule`; empty if it can. Linear.
 std::string whyNotTorchCsv(const Graph &graph, const Schedule &schedule);

@@ -31,4 +31,40 @@ void emitTorchCsv(const Graph &graph, const Schedule &schedule,
   }
 }
 
+/// A row of what a rank computes and sends, pairs as one cell.
+static void emitRow(const Plan &plan, Id rank, llvm::raw_ostream &out) {
+  const RankPlan &list = plan.ranks[rank];
+  const char *separator = "";
+  std::vector<bool> reduced(plan.stages.size());
+  std::vector<std::string> waits;
+  for (size_t at = 0; at < list.ops.size(); ++at) {
+    const PlanOp &op = list.ops[at];
+    if (!info(op.op).perMicrobatch || op.op == Op::Recompute)
+      continue;
+    bool joins = isCompute(op.op) && op.group != kNone;
+    bool first = joins && (at == 0 || list.ops[at - 1].group != op.group);
+    out << (joins && !first ? ";" : separator) << (first ? "(" : "")
+        << nameOf(op) << (joins && !first ? kPairEnd : "");
+    separator = ",";
+    if (isSend(op.op))
+      waits.push_back(std::to_string(op.stage) + "WAIT_" +
+                      std::string(info(op.op).text) +
+                      std::to_string(op.microbatch));
+    reduced[op.stage] =
+        reduced[op.stage] || (isCompute(op.op) && op.op != Op::Forward);
+  }
+  for (const std::string &wait : waits)
+    out << separator << wait;
+  for (Id stage = 0; stage < plan.stages.size(); ++stage)
+    if (reduced[stage])
+      out << separator << stage << "REDUCE_GRAD," << stage
+          << "WAIT_REDUCE_GRAD";
+  out << '\n';
+}
+
+void emitTorchCsvComms(const Plan &plan, llvm::raw_ostream &out) {
+  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
+    emitRow(plan, rank, out);
+}
+
 } // namespace sluice

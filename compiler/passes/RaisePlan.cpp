@@ -32,7 +32,7 @@ private:
 };
 } // namespace
 
-bool raisePlan(Compilation &c) {
+void raiseSchedule(Compilation &c) {
   const Plan &plan = *c.plan;
   Names splits;
   for (const RankPlan &rank : plan.ranks)
@@ -71,6 +71,10 @@ bool raisePlan(Compilation &c) {
   if (!llvm::is_contained(schedule.joined, true))
     schedule.joined.clear();
   c.schedule = std::move(schedule);
+}
+
+bool raisePlan(Compilation &c) {
+  raiseSchedule(c);
   return passes::VerifyScheduleGate(c) && passes::SimulateOps(c);
 }
 

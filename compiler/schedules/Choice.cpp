@@ -50,7 +50,7 @@ private:
 
   void csv();
   void ownOrders();
-  void take(llvm::ArrayRef<OrderLine> lines, char separator);
+  void take(std::span<const ActionLine> lines, char separator);
   void noEffect(bool given, SourceLocation where, const char *key) {
     if (given)
       diagnostics.warning(where, "pipeline." + std::string(key) +
@@ -242,27 +242,20 @@ void Chooser::csv() {
                                          "': " + buffer.getError().message());
     return;
   }
-  llvm::StringRef text = (*buffer)->getBuffer();
-  text.consume_front("\xef\xbb\xbf"); // a byte order mark
-  text = text.rtrim();
-  uint32_t file = diagnostics.addSource(path.str().str(), text.str());
-  std::vector<OrderLine> lines;
-  for (uint32_t row = 1; !text.empty(); ++row) {
-    auto [line, rest] = text.split('\n');
-    lines.push_back({line.rtrim('\r'), {file, row, 1}, true});
-    text = rest;
-  }
+  std::string_view text((*buffer)->getBuffer());
+  uint32_t file = diagnostics.addSource(path.str().str(), std::string(text));
+  std::vector<ActionLine> lines = linesOfCsv(text, file);
   take(lines, ',');
 }
 
 void Chooser::ownOrders() {
-  std::vector<OrderLine> lines;
+  std::vector<ActionLine> lines;
   for (const Located<std::string> &line : pipeline.scheduleOrders)
     lines.push_back({line.value, line.where, false});
   take(lines, ' ');
 }
 
-void Chooser::take(llvm::ArrayRef<OrderLine> lines, char separator) {
+void Chooser::take(std::span<const ActionLine> lines, char separator) {
   SourceLocation where = pipeline.schedule.where;
   uint32_t p = choice.sizes.ranks;
   if (lines.size() != p)

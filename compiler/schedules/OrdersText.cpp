@@ -6,6 +6,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <tuple>
+#include <utility>
 
 namespace sluice {
 
@@ -20,13 +21,12 @@ public:
     orders.firstOfRank.push_back(0);
   }
 
-  void line(const OrderLine &of, char separator) {
-    current = &of;
-    for (llvm::StringRef rest = of.text; !rest.empty();) {
-      auto [cell, after] = rest.split(separator);
-      this->cell(cell.trim());
-      rest = after;
-    }
+  void rank(const ActionLine &line, std::span<const Action> actions) {
+    current = &line;
+    for (size_t i = 0; i < actions.size(); ++i)
+      operation(actions[i], i + 1 < actions.size() &&
+                                actions[i].group != kNone &&
+                                actions[i].group == actions[i + 1].group);
     orders.firstOfRank.push_back(static_cast<Id>(orders.entries.size()));
   }
 
@@ -37,67 +37,49 @@ public:
   }
 
 private:
-  SourceLocation at(llvm::StringRef part) const {
+  SourceLocation at(const Action &action) const {
     SourceLocation where = current->where;
     if (current->columnsKnown)
-      where.column += static_cast<uint32_t>(part.data() - current->text.data());
+      where.column = action.column;
     return where;
   }
 
-  void fail(llvm::StringRef part, const std::string &message) {
-    diagnostics.error(at(part), message);
+  void fail(const Action &action, const std::string &message) {
+    diagnostics.error(at(action), nameOf(action) + message);
   }
 
-  void cell(llvm::StringRef text) {
-    if (text.empty())
-      return;
-    llvm::StringRef inner = text;
-    if (!inner.consume_front("("))
-      return operation(text, false);
-    if (!inner.consume_back(kPairEnd))
-      return fail(text, "'" + escaped(text) +
-                            "' is not an operation; a pair is "
-                            "written (0F3;7B1)OVERLAP_F_B");
-    auto [first, second] = inner.split(';');
-    std::optional<OpRef> one = parseOpName(first.trim()),
-                         other = parseOpName(second.trim());
-    if (!one || !other)
-      return fail(text,
-                  "'" + escaped(text) + "' is not a pair of two operations");
-    if (one->stage == other->stage || one->op != Op::Forward ||
-        other->op == Op::Forward)
-      return fail(text, text.str() + " is not a forward and then a backward of "
-                                     "another stage");
-    operation(first.trim(), true);
-    operation(second.trim(), false);
+  static std::string nameOf(const Action &action) {
+    return opName(action.op, action.stage, action.microbatch);
   }
 
-  void operation(llvm::StringRef text, bool joined) {
-    std::optional<OpRef> ref = parseOpName(std::string_view(text));
-    if (!ref)
-      return fail(text, "'" + escaped(text) +
-                            "' is not an operation; they are written 0F3 "
-                            "(stage, one of F, B, I, W, microbatch)");
-    if (!isCompute(ref->op) || ref->op == Op::Recompute)
-      return fail(text, text.str() +
-                            " does not compute; messages, sharding and "
-                            "reductions are added by the compiler");
-    if (ref->microbatch >= limits.microbatches)
-      return fail(text, text.str() + " is of microbatch " +
-                            number(ref->microbatch) + ", there are " +
-                            number(limits.microbatches) +
-                            " (pipeline.microbatches)");
-    if (ref->stage >= limits.stages)
-      return fail(text,
-                  text.str() + " is of stage " + number(ref->stage) +
+  void operation(const Action &action, bool joined) {
+    if (isMessage(action.op))
+      return message(action);
+    if (action.microbatch >= limits.microbatches)
+      return fail(action, " is of microbatch " + number(action.microbatch) +
+                              ", there are " + number(limits.microbatches) +
+                              " (pipeline.microbatches)");
+    if (action.stage >= limits.stages)
+      return fail(action,
+                  " is of stage " + number(action.stage) +
                       (limits.given ? ", there are " : ", must be below ") +
                       number(limits.stages));
-    if (placed(text, ref->stage) && once(text, *ref))
-      orders.entries.push_back({ref->stage, ref->microbatch, ref->op, joined});
+    if (placed(action) && once(action))
+      orders.entries.push_back(
+          {action.stage, action.microbatch, action.op, joined});
+  }
+
+  void message(const Action &action) {
+    if (!std::exchange(hasMessages, true))
+      diagnostics.warning(at(action), nameOf(action) +
+                                          " and all other messages of the "
+                                          "orders are replaced by the "
+                                          "compiler's own");
   }
 
   /// A stage stays on the rank on which it was first.
-  bool placed(llvm::StringRef text, Id stage) {
+  bool placed(const Action &action) {
+    Id stage = action.stage;
     Id rank = static_cast<Id>(orders.firstOfRank.size() - 1);
     if (stage >= rankOfStage.size())
       rankOfStage.resize(stage + size_t(1), kNone);
@@ -105,37 +87,37 @@ private:
     if (of == kNone)
       of = rank;
     if (of != rank)
-      fail(text, text.str() + " is on rank " + number(rank) + ", stage " +
-                     number(stage) + " before on rank " + number(of));
+      fail(action, " is on rank " + number(rank) + ", stage " + number(stage) +
+                       " before on rank " + number(of));
     return of == rank;
   }
 
   /// Forward once; backward once, whole or in its two parts.
-  bool once(llvm::StringRef text, const OpRef &ref) {
+  bool once(const Action &action) {
     for (Op other :
          {Op::Forward, Op::Backward, Op::BackwardInput, Op::BackwardWeight}) {
-      bool same = other == ref.op;
-      bool both = (other == Op::Backward && ref.op != Op::Forward) ||
-                  (ref.op == Op::Backward && other != Op::Forward);
-      auto found = seen.find({ref.stage, ref.microbatch, unsigned(other)});
+      bool same = other == action.op;
+      bool both = (other == Op::Backward && action.op != Op::Forward) ||
+                  (action.op == Op::Backward && other != Op::Forward);
+      auto found =
+          seen.find({action.stage, action.microbatch, unsigned(other)});
       if (!(same || both) || found == seen.end())
         continue;
-      diagnostics
-          .error(at(text), same
-                               ? text.str() + " stands twice"
-                               : text.str() + " stands beside " +
-                                     opName(other, ref.stage, ref.microbatch) +
-                                     ": a backward is whole or split, not both")
-          .note("the other is here", found->second);
+      fail(action, same ? " stands twice"
+                        : " stands beside " +
+                              opName(other, action.stage, action.microbatch) +
+                              ": a backward is whole or split, not both");
+      diagnostics.lastError().note("the other is here", found->second);
       return false;
     }
-    seen[{ref.stage, ref.microbatch, unsigned(ref.op)}] = at(text);
+    seen[{action.stage, action.microbatch, unsigned(action.op)}] = at(action);
     return true;
   }
 
   const OrderLimits &limits;
   Diagnostics &diagnostics;
-  const OrderLine *current = nullptr;
+  const ActionLine *current = nullptr;
+  bool hasMessages = false;
   Orders orders;
   std::vector<Id> rankOfStage;
   llvm::DenseMap<std::tuple<Id, Id, unsigned>, SourceLocation> seen;
@@ -143,12 +125,13 @@ private:
 
 } // namespace
 
-Orders parseOrders(llvm::ArrayRef<OrderLine> lines, char separator,
+Orders parseOrders(std::span<const ActionLine> lines, char separator,
                    const OrderLimits &limits, uint32_t &stages,
                    Diagnostics &diagnostics) {
+  Actions actions = parseActions(lines, separator, diagnostics);
   OrderReader reader(limits, diagnostics);
-  for (const OrderLine &line : lines)
-    reader.line(line, separator);
+  for (Id rank = 0; rank < actions.ranks(); ++rank)
+    reader.rank(lines[rank], actions.rank(rank));
   return reader.take(stages);
 }
 

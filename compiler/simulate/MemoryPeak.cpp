@@ -32,31 +32,47 @@ bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
   return life.first <= position && position <= life.last;
 }
 
-/// The position at which most bytes are live, the first of several; kNone if
-/// nothing lives for a part of the run only.
-uint32_t peakPosition(const RankPlan &rank, const std::vector<Life> &lives) {
+Bytes persistentBytes(const RankPlan &rank) {
+  Bytes bytes = 0;
+  for (const Buffer &buffer : rank.buffers)
+    bytes += info(buffer.kind).persistent ? buffer.bytes : 0;
+  return bytes;
+}
+
+std::vector<Bytes> liveBytesOf(const RankPlan &rank,
+                               const std::vector<Life> &lives) {
   size_t count = rank.ops.size();
-  std::vector<Bytes> born(count), gone(count);
+  std::vector<Bytes> live(count), gone(count);
   for (size_t i = 0; i < lives.size(); ++i) {
     if (info(rank.buffers[i].kind).persistent || lives[i].first == kNone)
       continue;
-    born[lives[i].first] += rank.buffers[i].bytes;
+    live[lives[i].first] += rank.buffers[i].bytes;
     gone[lives[i].last] += rank.buffers[i].bytes;
   }
-  Bytes live = 0, most = 0;
-  uint32_t position = kNone;
-  for (uint32_t i = 0; i < count; ++i) {
-    live += born[i];
-    if (live > most) {
-      most = live;
-      position = i;
-    }
-    live -= gone[i];
+  Bytes now = persistentBytes(rank);
+  for (size_t i = 0; i < count; ++i) {
+    now += live[i];
+    live[i] = now;
+    now -= gone[i];
   }
-  return position;
+  return live;
+}
+
+/// The position at which most bytes are live, the first of several; kNone if
+/// nothing lives for a part of the run only.
+uint32_t peakPosition(const RankPlan &rank, const std::vector<Life> &lives) {
+  std::vector<Bytes> live = liveBytesOf(rank, lives);
+  auto most = std::max_element(live.begin(), live.end());
+  return most == live.end() || *most == persistentBytes(rank)
+             ? kNone
+             : static_cast<uint32_t>(most - live.begin());
 }
 
 } // namespace
+
+std::vector<Bytes> liveBytes(const RankPlan &rank) {
+  return liveBytesOf(rank, livesOf(rank));
+}
 
 MemoryPeak findMemoryPeak(const RankPlan &rank) {
   std::vector<Life> lives = livesOf(rank);

@@ -75,6 +75,10 @@ struct MemoryPeak {
   std::vector<MemoryContributor> contributors;
 };
 
+/// Bytes of the buffers that are in use at each operation of a rank's list,
+/// those that live for the whole run included. O(operands).
+std::vector<Bytes> liveBytes(const RankPlan &rank);
+
 /// Linear in operands and buffers.
 MemoryPeak findMemoryPeak(const RankPlan &rank);
 

@@ -132,11 +132,18 @@ std::string deadlockMessage(const Plan &plan, Progress progress,
   return message + model + fixOf(plan, cycle);
 }
 
+std::vector<std::string> storyOf(const Plan &plan, const Finding &finding) {
+  std::vector<std::string> steps;
+  for (size_t i = 0; i < finding.cycle.size(); ++i)
+    steps.push_back(storyStep(plan, finding.cycle[i],
+                              finding.cycle[(i + 1) % finding.cycle.size()]));
+  return steps;
+}
+
 std::string describe(const Plan &plan, const Finding &finding) {
   std::string text = finding.message;
-  for (size_t i = 0; i < finding.cycle.size(); ++i)
-    text += "\n  " + storyStep(plan, finding.cycle[i],
-                               finding.cycle[(i + 1) % finding.cycle.size()]);
+  for (const std::string &step : storyOf(plan, finding))
+    text += "\n  " + step;
   if (!finding.cycle.empty() || !finding.place)
     return text;
   OpPlace at = *finding.place;

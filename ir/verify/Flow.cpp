@@ -227,7 +227,8 @@ void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
   if (!isTied || used.bytes < index.plan.stages[used.stage].bytes.tied ||
       (state.writer != kNone && !hasEnded(state.writer)))
     explainState(uses.at, buffer, access);
-  else if (lastGradient(used.stage) > uses.at)
+  else if (uint32_t last = lastGradient(used.stage);
+           last == kNone || last > uses.at)
     explainUnsummed(uses.at, used.stage);
   uses.tied += isTied;
   uses.state |= isTied ? 0 : bit(used.kind);
@@ -235,10 +236,10 @@ void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
 }
 
 /// Position of the last operation of the rank that adds to the gradients of
-/// `stage`, 0 if none does. Linear in the list, once a rank.
+/// `stage`, kNone if none does. Linear in the list, once a rank.
 uint32_t RankFlow::lastGradient(Id stage) {
   if (lastGradients.empty()) {
-    lastGradients.assign(index.plan.stages.size(), 0);
+    lastGradients.assign(index.plan.stages.size(), kNone);
     for (uint32_t at = 0; at < list.opCount; ++at)
       if (list.ops[at].op != Op::OptimizerStep &&
           rights(list.ops[at].op)

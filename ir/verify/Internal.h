@@ -172,6 +172,12 @@ void checkProgress(const PlanIndex &index, const Options &options,
 /// rank, plus sorting the distinct buffers.
 void checkFlow(const PlanIndex &index, Report &report);
 
+/// The same by names alone, for plans that name no buffers: what an operation
+/// needs stands before it in its rank's list, or is received there. Needs
+/// messages that were matched; without any, only what a rank makes itself is
+/// asked for. Linear in operations and edges of their stages.
+void checkDependences(const PlanIndex &index, Report &report);
+
 /// The arena and the allowance fit in the limit.
 void checkMemory(const PlanIndex &index, Report &report);
 

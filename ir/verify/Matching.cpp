@@ -86,20 +86,22 @@ private:
     Id pairs = std::min(counts[c].sends, counts[c].receives);
     if (pairs == 0 && counts[c].sends == counts[c].receives)
       return; // its ranks may not exist
+    bool uneven = counts[c].sends != counts[c].receives;
+    if (uneven)
+      tellUneven(c, pairs);
     bool told = matchPairs(c, pairs, ListView(plan.ranks[channel.source]),
-                           ListView(plan.ranks[channel.destination]));
-    if (counts[c].sends != counts[c].receives)
-      unpaired(c, pairs);
-    else if (index.hasGroups && !told)
+                           ListView(plan.ranks[channel.destination]), uneven);
+    if (index.hasGroups && !told)
       compareGroups(c, pairs);
   }
 
-  /// True if a pair differs: then what follows on the channel only repeats it.
-  bool matchPairs(Id c, Id pairs, const ListView &from, const ListView &to) {
+  /// True if a pair differs, or something was `told` of the channel before:
+  /// then what follows on the channel only repeats it.
+  bool matchPairs(Id c, Id pairs, const ListView &from, const ListView &to,
+                  bool told) {
     Id firstSend = index.firstOp[plan.channels[c].source];
     Id firstReceive = index.firstOp[plan.channels[c].destination];
     Id first = index.firstOfChannel[c], edge = kNone;
-    bool told = false;
     for (Id n = 0; n < pairs; ++n) {
       Id send = index.sends[first + n], receive = index.receives[first + n];
       index.mate[send] = receive;
@@ -110,9 +112,7 @@ private:
       const PlanOp &receiver = to.ops[receive - firstReceive];
       edge = edgeBetween(sender, receiver, edge);
       Bytes sent = bytesOf(from, sender), taken = bytesOf(to, receiver);
-      bool same = info(sender.op).mate == receiver.op &&
-                  sender.microbatch == receiver.microbatch &&
-                  (edge != kNone || isExchange(sender, receiver));
+      bool same = carriesSame(sender, receiver, edge);
       if (same && sent == taken) {
         index.edge[send] = index.edge[receive] = edge;
         continue;
@@ -121,6 +121,18 @@ private:
       differ(c, n, sender, receiver, same, sent, taken);
     }
     return told;
+  }
+
+  /// Whether a message has one payload at both ends; `edge` is that between.
+  bool carriesSame(const PlanOp &sender, const PlanOp &receiver,
+                   Id edge) const {
+    return info(sender.op).mate == receiver.op &&
+           sender.microbatch == receiver.microbatch &&
+           (edge != kNone || isExchange(sender, receiver));
+  }
+  bool carriesSame(Id c, Id send, Id receive) const {
+    const PlanOp &sender = sendOf(c, send), &receiver = receiveOf(c, receive);
+    return carriesSame(sender, receiver, edgeBetween(sender, receiver, kNone));
   }
 
   /// Whether a stage sends gradients to a copy of it, or to the stage that it
@@ -180,17 +192,53 @@ private:
                     nameOf(receiver) + " takes " + std::to_string(taken));
   }
 
-  void unpaired(Id c, Id pairs) {
+  /// Tells that one end of channel `c` has more messages than the other, and
+  /// which one is alone, if the others meet without it.
+  void tellUneven(Id c, Id pairs) {
+    bool moreSends = counts[c].sends > pairs;
+    Id first = index.firstOfChannel[c];
+    auto meets = [&](Id nth, Id mate) {
+      return moreSends ? carriesSame(c, index.sends[first + nth],
+                                     index.receives[first + mate])
+                       : carriesSame(c, index.sends[first + mate],
+                                     index.receives[first + nth]);
+    };
+    Id lone = 0;
+    while (lone < pairs && meets(lone, lone))
+      ++lone;
+    Id rest = lone; // of the shorter list, what meets without the lone one
+    while (rest < pairs && meets(rest + 1, rest))
+      ++rest;
+    if (rest < pairs)
+      lone = pairs; // no single one is to blame
+    tellLone(c, moreSends, lone);
+  }
+
+  void tellLone(Id c, bool isSend, Id nth) {
     const Channel &channel = plan.channels[c];
-    bool isSendLeft = counts[c].sends > pairs;
-    Id slot = index.firstOfChannel[c] + pairs;
-    Id op = isSendLeft ? index.sends[slot] : index.receives[slot];
-    const PlanOp &left = isSendLeft ? sendOf(c, op) : receiveOf(c, op);
-    Id rank = isSendLeft ? channel.source : channel.destination;
+    Id slot = index.firstOfChannel[c] + nth;
+    Id op = isSend ? index.sends[slot] : index.receives[slot];
+    const PlanOp &lone = isSend ? sendOf(c, op) : receiveOf(c, op);
+    Id rank = isSend ? channel.source : channel.destination;
     tell({rank, op - index.firstOp[rank]},
          channelName(c) + " there are " + std::to_string(counts[c].sends) +
              " sends and " + std::to_string(counts[c].receives) +
-             " receives: " + nameOf(left) + " meets nothing");
+             " receives: " + nameOf(lone) + " meets no " + wanted(lone));
+  }
+
+  /// Name of what a message should meet, if one stage is at its other end.
+  std::string wanted(const PlanOp &lone) const {
+    std::string any = isSend(lone.op) ? "receive" : "send";
+    if (!info(lone.op).perMicrobatch)
+      return any;
+    bool up = lone.op == Op::SendForward || lone.op == Op::RecvBackward;
+    std::span<const Id> edges =
+        (up ? index.outgoing : index.incoming).of(lone.stage);
+    if (edges.size() != 1)
+      return any;
+    const StageEdge &edge = plan.edges[edges[0]];
+    return opName(info(lone.op).mate, up ? edge.to : edge.from,
+                  lone.microbatch);
   }
 
   /// Whether the n-th message of a channel's list starts another unit there

@@ -44,6 +44,10 @@ struct Options {
   /// 0: rendezvous. N: the n-th send of a channel may end once receive n-N
   /// has ended.
   uint32_t buffered = 0;
+  /// False for a plan whose operations name no buffers, as of a CSV: what they
+  /// use then follows from their names and their order, and the proofs of
+  /// lifetimes and memory are left out.
+  bool buffers = true;
 };
 
 /// An operation of a plan: position in the list of its rank.
@@ -80,6 +84,9 @@ Result verifyPlan(const Plan &plan, const Options &options = {});
 /// Proves that `schedule` orders every node of `graph` exactly once and that
 /// the orders of all ranks together with the dependences have no cycle.
 Result verifySchedule(const Graph &graph, const Schedule &schedule);
+
+/// The steps of a deadlock's story, one for each place of the cycle.
+std::vector<std::string> storyOf(const Plan &plan, const Finding &finding);
 
 /// `finding` of `plan` for people: the message, and of a deadlock the story,
 /// one line a step: "rank 0 at 0SEND_F3 (spec.yaml:12) waits for rank 1 to

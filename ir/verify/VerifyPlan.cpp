@@ -133,8 +133,12 @@ Result verifyPlan(const Plan &plan, const Options &options) {
     checkCompleteness(index, report);
     if (matchMessages(index, report))
       checkProgress(index, options, report, result);
-    checkFlow(index, report);
-    checkMemory(index, report);
+    if (options.buffers) {
+      checkFlow(index, report);
+      checkMemory(index, report);
+    } else {
+      checkDependences(index, report);
+    }
   }
   report.finish();
   return result;

@@ -134,10 +134,10 @@ class Files(ToolTest):
 
     def test_kinds_are_told_by_the_first_cell(self):
         for text in ("0F0,0F1\n", ",,0F0\n", "\n\n0F0\n", '"0F0","0F1"\n', '"(0F0;1B0)OVERLAP_F_B"\n', "0UNSHARD,0F0\n",
-                     "\ufeff0F0,0B0\n"):
-            self.assertIn("is a schedule CSV", self.refused(1, "check", "-", stdin=text), text)
+                     "\ufeff0F0,0B0\n", "0F0xyz\n", "0F-1,0F0\n"):
+            self.assertIn("is a schedule CSV", self.refused(1, "run", "-", stdin=text), text)
         for text in ("0B/s\n", "0F0: 1\n", "sluice: 1\n", "1e5\n", ""):
-            self.assertIn("is not a plan or IR text", self.refused(1, "check", "-", stdin=text), text)
+            self.assertIn("is not a plan, IR text or schedule CSV", self.refused(1, "check", "-", stdin=text), text)
 
 
 sluice.main()

@@ -125,16 +125,16 @@ std::string notAnOperation(const std::string &cell) {
 } // namespace
 
 TEST_CASE("schedule orders: cells that are no operation") {
-  CHECK(told("0F0 0X1 F0 0F 0F1x 0UNSHARD 00F1") ==
+  CHECK(told("0F0 0X1 F0 0F 0F1x 0UNSHARD 0UNSHARD1 00F1") ==
         "3:59: " + notAnOperation("0X1") + "3:59: " + notAnOperation("F0") +
             "3:59: " + notAnOperation("0F") + "3:59: " +
-            notAnOperation("0F1x") + "3:59: " + notAnOperation("0UNSHARD") +
+            notAnOperation("0F1x") + "3:59: " + notAnOperation("0UNSHARD1") +
             "3:59: " + notAnOperation("00F1"));
-  CHECK(told("0F0 0SEND_F0 0R0") ==
-        "3:59: error: 0SEND_F0 does not compute; messages, sharding and "
-        "reductions are added by the compiler\n"
-        "3:59: error: 0R0 does not compute; messages, sharding and reductions "
-        "are added by the compiler\n");
+  CHECK(told("0F0 0R0 0STEP") ==
+        "3:59: " + notAnOperation("0R0") + "3:59: " + notAnOperation("0STEP"));
+  CHECK(told("0F0 0SEND_F0 0F1 0RECV_B0 0B0 0B1") ==
+        "3:59: warning: 0SEND_F0 and all other messages of the orders are "
+        "replaced by the compiler's own\n");
   CHECK(told("(0F1;0B0)") ==
         "3:59: error: '(0F1;0B0)' is not an operation; a pair is written "
         "(0F3;7B1)OVERLAP_F_B\n");

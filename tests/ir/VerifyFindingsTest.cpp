@@ -159,7 +159,7 @@ TEST_CASE("verify: mismatch of payload, bytes and count") {
       errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0SEND_F0 0SEND_F0",
                                                        "1RECV_F0 1F0"})) ==
       "mismatch: from rank 0 to rank 1 on communicator 0 there are 2 sends "
-      "and 1 receives: 0SEND_F0 meets nothing\n");
+      "and 1 receives: 0SEND_F0 meets no 1RECV_F0\n");
 }
 
 TEST_CASE("verify: order: a stage spread over ranks, or after its step") {
@@ -279,6 +279,24 @@ TEST_CASE("verify: gradients of a tied stage are summed before they are sent") {
   CHECK(errorsOf(other) ==
         "order: 0STEP reads buffer 13 (gradients) of stage 1\n"
         "order: 1STEP reads buffer 15 (gradients) of stage 0\n");
+}
+
+TEST_CASE("verify: a rank does not have the gradients that others compute") {
+  Plan plan = plainPlan(2, 1);
+  for (Id r : {0u, 1u}) {
+    plan.stages[r].tiedTo = 1 - r;
+    plan.stages[r].bytes.tied = 8;
+    RankPlan &rank = plan.ranks[r];
+    rank.buffers.push_back({rank.arenaBytes, 16, 1 - r, BufferKind::Gradients});
+    rank.arenaBytes += 256;
+    rank.operands.push_back(operand(
+        static_cast<Id>(rank.buffers.size() - 1), Access::Read)); // of its STEP
+  }
+  CHECK(errorsOf(plan) ==
+        "order: 0STEP reads the gradients of stage 1, which rank 0 does not "
+        "compute\n"
+        "order: 1STEP reads the gradients of stage 0, which rank 1 does not "
+        "compute\n");
 }
 
 TEST_CASE("verify: the other part of a tied table is there and has its bytes") {

@@ -3,126 +3,39 @@
 #include "ir/text/Text.h"
 #include "ir/verify/Verify.h"
 #include "tools/sluice/Driver.h"
-
-#include "llvm/Support/JSON.h"
+#include "tools/sluice/Explain.h"
+#include "tools/sluice/Findings.h"
 
 namespace sluice {
 
 namespace {
-/// What was checked: a plan, or a schedule with its graph.
-struct Subject {
-  std::optional<Plan> plan;
-  std::optional<Graph> graph;
-  std::optional<Schedule> schedule;
+/// What is checked, however it was given.
+struct Checked {
+  Invocation invocation;
+  bool isCsv = false;
+  std::optional<CsvSchedule> csv; ///< none if it could not be read
 
-  uint64_t ranks() const {
-    return plan ? plan->ranks.size() : schedule ? schedule->ranks() : 0;
-  }
-  uint64_t operations() const {
-    return plan ? operationCount(*plan) : schedule ? schedule->order.size() : 0;
-  }
-  /// Name of the operation at a place of a finding; empty if there is none.
-  std::string opAt(verify::OpPlace place) const;
-  std::string story(const verify::Finding &finding) const {
-    return plan ? verify::describe(*plan, finding) : finding.message;
-  }
+  Compilation &parts() { return invocation.compilation; }
+  Subject subject() const;
 };
 } // namespace
 
-std::string Subject::opAt(verify::OpPlace place) const {
-  if (plan) {
-    const RankPlan &rank = plan->ranks[place.rank];
-    if (place.index >= rank.ops.size())
-      return "";
-    const PlanOp &op = rank.ops[place.index];
-    return nameOf(op);
-  }
-  std::span<const Id> order = schedule->rank(place.rank);
-  if (place.index >= order.size() || order[place.index] >= graph->nodes.size())
-    return "";
-  const Node &node = graph->nodes[order[place.index]];
-  return nameOf(node);
-}
-
-static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
-                          const Subject &subject,
-                          llvm::ArrayRef<verify::Finding> findings) {
-  json.attributeArray(key, [&] {
-    for (const verify::Finding &finding : findings)
-      json.object([&] {
-        json.attribute("kind",
-                       llvm::StringRef(verify::findingKindName(finding.kind)));
-        json.attribute("message", finding.message);
-        if (finding.place) {
-          json.attribute("rank", finding.place->rank);
-          json.attribute("op", subject.opAt(*finding.place));
-        } else {
-          json.attribute("rank", nullptr);
-          json.attribute("op", nullptr);
-        }
-        json.attributeArray("cycle", [&] {
-          for (verify::OpPlace place : finding.cycle)
-            json.object([&] {
-              json.attribute("rank", place.rank);
-              json.attribute("op", subject.opAt(place));
-            });
-        });
-      });
-  });
-}
-
-static void writeJson(llvm::raw_ostream &out, const Arguments &arguments,
-                      const Subject &subject, const verify::Result &result) {
-  llvm::json::OStream json(out, 2);
-  json.object([&] {
-    json.attribute("ok", result.ok());
-    json.attribute("ranks", subject.ranks());
-    json.attribute("operations", subject.operations());
-    json.attribute("progress", llvm::StringRef(verify::progressName(
-                                   arguments.verify.progress)));
-    json.attributeObject("holds", [&] {
-      for (verify::Progress model :
-           {verify::Progress::Rank, verify::Progress::Pair,
-            verify::Progress::Edge})
-        json.attribute(verify::progressName(model),
-                       result.holds[static_cast<unsigned>(model)]);
-    });
-    if (result.minBuffering)
-      json.attribute("min_buffering", *result.minBuffering);
-    else
-      json.attribute("min_buffering", nullptr);
-    writeFindings(json, "errors", subject, result.errors);
-    writeFindings(json, "warnings", subject, result.warnings);
-  });
-  out << '\n';
-}
-
-static void writeText(llvm::raw_ostream &out, const Arguments &arguments,
-                      const Subject &subject, const verify::Result &result) {
-  for (const verify::Finding &finding : result.errors)
-    out << "error: " << verify::findingKindName(finding.kind) << ": "
-        << subject.story(finding) << '\n';
-  for (const verify::Finding &finding : result.warnings)
-    out << "warning: " << verify::findingKindName(finding.kind) << ": "
-        << subject.story(finding) << '\n';
-  out << (result.ok() ? "ok: " : "refused: ") << subject.operations()
-      << " operations on " << subject.ranks() << " ranks, progress "
-      << verify::progressName(arguments.verify.progress);
-  if (!result.ok() && result.minBuffering)
-    out << ", least buffering " << *result.minBuffering;
-  out << '\n';
+Subject Checked::subject() const {
+  const Compilation &c = invocation.compilation;
+  return {.plan = c.plan ? &*c.plan : nullptr,
+          .graph = c.graph ? &*c.graph : nullptr,
+          .schedule = c.schedule ? &*c.schedule : nullptr,
+          .csv = csv ? &*csv : nullptr,
+          .file = isCsv ? &invocation.diagnostics : nullptr};
 }
 
 /// Reads what can be checked.
 static Status load(const Arguments &arguments, const Input &input,
-                   Subject &subject) {
-  Invocation invocation;
+                   Checked &checked) {
+  Invocation &invocation = checked.invocation;
   switch (input.kind) {
-  case InputKind::Plan: {
-    Status status = loadPlan(arguments, input, invocation);
-    subject.plan = std::move(invocation.compilation.plan);
-    return status;
-  }
+  case InputKind::Plan:
+    return loadPlan(arguments, input, invocation);
   case InputKind::Ir: {
     std::optional<IrText> ir =
         parseIr(input.text, input.name, invocation.diagnostics);
@@ -133,59 +46,72 @@ static Status load(const Arguments &arguments, const Input &input,
     if (!ir->plan && !ir->schedule)
       return Status::input("'" + escaped(input.name) +
                            "' holds neither a schedule nor a plan");
-    subject = {std::move(ir->plan), std::move(ir->graph),
-               std::move(ir->schedule)};
+    checked.parts().plan = std::move(ir->plan);
+    checked.parts().graph = std::move(ir->graph);
+    checked.parts().schedule = std::move(ir->schedule);
     return Status();
   }
   case InputKind::Spec:
     return Status::input("'" + escaped(input.name) +
-                         "' is not a plan or IR text; compile a spec first: "
-                         "sluice compile SPEC -o F");
+                         "' is not a plan, IR text or schedule CSV; compile a "
+                         "spec first: sluice compile SPEC -o F");
   case InputKind::Csv:
-    return Status::input("'" + escaped(input.name) +
-                         "' is a schedule CSV; reading these is not supported "
-                         "yet");
+    checked.isCsv = true;
+    checked.csv = readCsv(input, {}, checked.parts());
+    return Status();
   }
   return Status();
 }
 
-/// A plan's schedule must be right too, if the text holds one; else what is
-/// told of a schedule holds for every progress model.
-static verify::Result verifySubject(const Arguments &arguments,
-                                    Subject &subject) {
-  verify::Result result;
-  if (subject.schedule)
-    result = verify::verifySchedule(*subject.graph, *subject.schedule);
-  if (!subject.plan || !result.ok()) {
-    subject.plan.reset();
-    return result;
-  }
-  return verify::verifyPlan(*subject.plan, arguments.verify);
-}
-
-/// What cannot even be read is malformed: the answer for a script.
-static verify::Result malformed(const std::string &message) {
+/// What could not even be read is malformed: the answer for a script.
+static verify::Result malformed(std::string message) {
   verify::Result result;
   result.errors.push_back(
-      {verify::FindingKind::Malformed, message, std::nullopt, {}});
+      {verify::FindingKind::Malformed, std::move(message), std::nullopt, {}});
   return result;
 }
 
+/// A plan's schedule must be right too, if the text holds one; else what is
+/// told of a schedule holds for every progress model.
+static verify::Result verifyChecked(const Arguments &arguments,
+                                    Checked &checked) {
+  if (checked.isCsv)
+    return checked.csv
+               ? verifyCsv(*checked.csv, arguments.verify, checked.parts())
+               : malformed("the file cannot be read");
+  verify::Result result;
+  Compilation &c = checked.parts();
+  if (c.schedule)
+    result = verify::verifySchedule(*c.graph, *c.schedule);
+  if (!c.plan || !result.ok()) {
+    c.plan.reset();
+    return result;
+  }
+  return verify::verifyPlan(*c.plan, arguments.verify);
+}
+
 int commands::check(const Arguments &arguments) {
+  if (arguments.explain && arguments.json)
+    return fail(Status::usage("--explain is for people, --json for programs"));
   Input input;
-  Subject subject;
+  Checked checked;
   Status status = readInput(arguments.input, input);
   if (status.ok())
-    status = load(arguments, input, subject);
+    status = load(arguments, input, checked);
   if (!status.ok() && !(arguments.json && status.fault() == Fault::Input))
     return fail(status);
-  verify::Result result = status.ok() ? verifySubject(arguments, subject)
+  verify::Result result = status.ok() ? verifyChecked(arguments, checked)
                                       : malformed(status.message());
   if (!status.ok())
     (void)fail(status);
   status = writeOutput("", [&](llvm::raw_ostream &out) {
-    (arguments.json ? writeJson : writeText)(out, arguments, subject, result);
+    (arguments.json ? writeFindingsJson : writeFindingsText)(
+        arguments, checked.subject(), result, out);
   });
+  if (status.ok() && arguments.explain && result.ok() && checked.parts().plan)
+    status = writeOutput("", [&](llvm::raw_ostream &out) {
+      explainPlan(*checked.parts().plan, result, out);
+    });
   if (!status.ok())
     return fail(status);
   return result.ok() ? 0 : 1;

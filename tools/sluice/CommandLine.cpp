@@ -91,9 +91,17 @@ struct Flags {
       cl::sub(report),
       cl::cat(category),
       cl::desc("these schedules beside the spec's own, in one table")};
+  cl::opt<std::string> costs{
+      "costs", cl::value_desc("F,I,W[,C]"), cl::sub(report), cl::cat(category),
+      cl::desc("of a CSV: what a microbatch takes on a rank, forward, backward "
+               "by inputs, by weights, and a message (default 1,1,1,0)")};
   cl::opt<std::string> passes{
       "passes",     cl::Required,      cl::value_desc("a,b,..."),
       cl::sub(opt), cl::cat(category), cl::desc(passesDescription())};
+  cl::opt<bool> explain{
+      "explain", cl::sub(check), cl::cat(category),
+      cl::desc("of a good plan also say why it holds: channels, the order of "
+               "communication, memory")};
   cl::opt<std::string> progress{
       "progress",
       cl::init("rank"),
@@ -178,6 +186,7 @@ struct Flags {
 
 private:
   bool readOverrides(Arguments &arguments, llvm::raw_ostream &errors) const;
+  bool readCosts(Arguments &arguments, llvm::raw_ostream &errors) const;
   bool readVerify(Arguments &arguments, llvm::raw_ostream &errors) const;
   bool readRun(Arguments &arguments, llvm::raw_ostream &errors) const;
 };
@@ -195,6 +204,33 @@ bool Flags::readOverrides(Arguments &arguments,
     arguments.overrides.push_back({key.str(), value.str()});
   }
   return ok;
+}
+
+bool Flags::readCosts(Arguments &arguments, llvm::raw_ostream &errors) const {
+  if (!costs.getNumOccurrences())
+    return true;
+  ActionCosts read;
+  Ticks *const places[] = {&read.rank.forward, &read.rank.backwardInput,
+                           &read.rank.backwardWeight, &read.message};
+  llvm::SmallVector<llvm::StringRef, 4> words;
+  llvm::StringRef(costs).split(words, ',');
+  std::optional<TimeUnit> unit;
+  bool good = words.size() == 3 || words.size() == 4;
+  for (size_t i = 0; good && i < words.size(); ++i) {
+    std::optional<ParsedTime> time = parseTime(words[i]);
+    good = time && (!unit || !time->unit || *unit == *time->unit);
+    if (!good)
+      break;
+    *places[i] = time->ticks;
+    unit = unit ? unit : time->unit;
+  }
+  read.unit = unit.value_or(TimeUnit::Unit);
+  arguments.costs = read;
+  if (!good)
+    errors << "error: --costs=" << escaped(costs)
+           << " is not three or four times F,I,W[,C], such as 1,1,1 or "
+              "2ms,2ms,1ms,100us\n";
+  return good;
 }
 
 bool Flags::readVerify(Arguments &arguments, llvm::raw_ostream &errors) const {
@@ -258,6 +294,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   if (printAfterAll)
     arguments.printAfter.push_back("*");
   arguments.timePasses = timePasses;
+  arguments.explain = explain;
   arguments.verbose = verbose;
   arguments.quiet = quiet;
   bool ok = readOverrides(arguments, errors);
@@ -269,6 +306,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
              << option->ArgStr << " has no value\n";
       ok = false;
     }
+  ok = readCosts(arguments, errors) && ok;
   ok = readVerify(arguments, errors) && ok;
   return readRun(arguments, errors) && ok;
 }
@@ -304,8 +342,8 @@ struct Planned {
 } // namespace
 
 static constexpr Planned kPlanned[] = {
-    {"view", ""}, {"tune", ""},        {"profile", ""},    {"explain", ""},
-    {"diff", ""}, {"report", "costs"}, {"run", "devices"},
+    {"view", ""},    {"tune", ""}, {"profile", ""},
+    {"explain", ""}, {"diff", ""}, {"run", "devices"},
 };
 
 /// What the command line asks for that is planned only; empty if nothing.

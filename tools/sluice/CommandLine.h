@@ -3,6 +3,7 @@
 #define SLUICE_TOOLS_SLUICE_COMMANDLINE_H
 
 #include "compiler/spec/Parser.h"
+#include "ir/text/ActionsPlan.h"
 #include "ir/verify/Verify.h"
 
 #include <optional>
@@ -20,7 +21,9 @@ struct Arguments {
   bool json = false;
   std::vector<std::string> compare; ///< schedules; empty: no comparison
   std::string passes;
+  std::optional<ActionCosts> costs; ///< of a CSV
   verify::Options verify;
+  bool explain = false;
 
   std::string backend;
   std::string module;

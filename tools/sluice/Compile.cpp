@@ -15,8 +15,6 @@ static Status selectEmits(const Arguments &arguments,
     names.push_back("plan");
   for (const std::string &name : names) {
     const EmitInfo *emit = findEmit(name);
-    if (name == "torch-csv-comms")
-      return Status::usage("--emit=" + name + " is not supported yet");
     if (!emit) {
       std::string known = llvm::join(
           llvm::map_range(allEmits(),

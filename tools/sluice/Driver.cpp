@@ -6,6 +6,7 @@
 #include "ir/PlanFile.h"
 #include "ir/verify/Verify.h"
 #include "runtime/Modules.h"
+#include "tools/sluice/CsvSchedule.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Errno.h"
@@ -121,6 +122,19 @@ static bool verifyLoaded(const Arguments &arguments, Invocation &invocation) {
   return runPasses(arguments, pipeline, invocation);
 }
 
+/// The plan of a CSV, raised; faults and findings become diagnostics.
+static int loadCsv(const Arguments &arguments, const Input &input,
+                   Invocation &invocation) {
+  Compilation &c = invocation.compilation;
+  std::optional<CsvSchedule> csv =
+      readCsv(input, arguments.costs.value_or(ActionCosts()), c);
+  if (!csv)
+    return 1;
+  verify::Result result = verifyCsv(*csv, arguments.verify, c);
+  tellFindings(*csv, c.plan ? &*c.plan : nullptr, result, c.diagnostics);
+  return result.ok() && (c.timing || raisePlan(c)) ? 0 : 1;
+}
+
 int loadCompiled(const Arguments &arguments, const Input &input,
                  Invocation &invocation) {
   switch (input.kind) {
@@ -144,9 +158,7 @@ int loadCompiled(const Arguments &arguments, const Input &input,
     return fail(Status::input("'" + escaped(input.name) +
                               "' is IR text; sluice opt and check read it"));
   case InputKind::Csv:
-    return fail(Status::input("'" + escaped(input.name) +
-                              "' is a schedule CSV; reading these is not "
-                              "supported yet"));
+    return loadCsv(arguments, input, invocation);
   }
   return 1;
 }

@@ -29,6 +29,13 @@ static constexpr EmitInfo kEmits[] = {
      [](const Compilation &c) {
        return whyNotTorchCsv(*c.graph, *c.schedule);
      }},
+    {"torch-csv-comms", "comms.csv",
+     [](const Compilation &c, llvm::raw_ostream &out) {
+       emitTorchCsvComms(*c.plan, out);
+     },
+     [](const Compilation &c) {
+       return whyNotTorchCsv(*c.graph, *c.schedule);
+     }},
     {"trace", "trace",
      [](const Compilation &c, llvm::raw_ostream &out) {
        emitChromeTrace(predicted(c), out);

@@ -17,17 +17,16 @@
 
 namespace sluice {
 
-/// Whether `cell` is one of a schedule CSV: `0F0`, `1RECV_F3`, `0UNSHARD`, or
-/// the beginning of an overlapped `(0F0;1B2)OVERLAP_F_B`.
+/// Whether `cell` is meant as one of a schedule CSV: it begins as `0F0`,
+/// `1RECV_F3` or `(0F0;1B2)OVERLAP_F_B` do, and is one word. Whether it is one
+/// is for the reader.
 static bool isCsvCell(llvm::StringRef cell) {
   cell.consume_front("(");
-  cell = cell.take_until([](char c) { return c == ';'; });
-  llvm::StringRef stage = cell.take_while(llvm::isDigit);
-  cell = cell.drop_front(stage.size());
-  llvm::StringRef type =
-      cell.take_while([](char c) { return llvm::isUpper(c) || c == '_'; });
-  return !stage.empty() && !type.empty() &&
-         llvm::all_of(cell.drop_front(type.size()), llvm::isDigit);
+  llvm::StringRef type = cell.ltrim("0123456789");
+  return type.size() != cell.size() && !type.empty() &&
+         llvm::isUpper(type.front()) && llvm::all_of(type, [](char c) {
+           return llvm::isAlnum(c) || llvm::StringRef("_-;)").contains(c);
+         });
 }
 
 /// Whether the first cell of a text that is not empty is one of a schedule CSV.

@@ -84,6 +84,9 @@ int commands::report(const Arguments &arguments) {
     return fail(status);
   if (!arguments.compare.empty())
     return compare(arguments, input);
+  if (arguments.costs && input.kind != InputKind::Csv)
+    return fail(Status::usage("--costs is for a schedule CSV: '" +
+                              escaped(input.name) + "' has costs of its own"));
   Invocation invocation;
   int code = loadCompiled(arguments, input, invocation);
   const Compilation &c = invocation.compilation;

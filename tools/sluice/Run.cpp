@@ -225,6 +225,11 @@ int commands::run(const Arguments &arguments) {
   Status status = readInput(arguments.input, input);
   if (!status.ok())
     return fail(status);
+  if (input.kind == InputKind::Csv)
+    return fail(Status::input(
+        "'" + escaped(input.name) +
+        "' is a schedule CSV, which says nothing of a model: name it in a "
+        "spec, as pipeline.schedule: {csv: FILE}"));
   // Lives until the process ends: a stuck thread may still read the plan.
   static Invocation invocation;
   int code = loadCompiled(arguments, input, invocation);

@@ -85,7 +85,7 @@ Status StageState<Real>::create(const sluice_stage &stage,
                          std::to_string(INT64_MAX) + " bytes");
   const uint64_t shared =
       state->config.sharesTable() ? bytesOf<Real>(state->config.table()) : 0;
-  if (stage.tied_bytes != 0 && stage.tied_bytes != shared)
+  if (stage.tied_bytes != 0 && (shared == 0 || stage.tied_bytes < shared))
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
@@ -271,7 +271,7 @@ Status StageState<Real>::optimizerStep(uint64_t step,
                                        const sluice_buffer *tied) {
   const Real *more = nullptr;
   if (config.sharesTable()) {
-    if (!tied || tied->bytes != bytesOf<Real>(config.table()))
+    if (!tied || tied->bytes < bytesOf<Real>(config.table()))
       return Status::input("the step gets " +
                            std::to_string(tied ? tied->bytes : 0) +
                            " bytes of the tied gradients, not " +

@@ -1,0 +1,82 @@
+//===- ir/text/Actions.h - The actions of each rank, as PyTorch writes them
+//-===//
+//
+// PyTorch's schedule CSV has a row a rank and an action a cell:
+//   0F3 0I3 0W3 0B3           computes (stage, type, microbatch)
+//   0SEND_F3 1RECV_F3 ...     sends and receives; each names its own stage
+//   0WAIT_SEND_F3 ...         holds the rank until the send has ended
+//   0UNSHARD 0RESHARD 0REDUCE_GRAD 0WAIT_REDUCE_GRAD
+//   (0F3;1B2)OVERLAP_F_B      runs both together
+//   (0SEND_F3;0RECV_B1)BATCH_P2P
+// The reader is strict where PyTorch's is lax: it refuses what is no action,
+// rather than read a part of it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_TEXT_ACTIONS_H
+#define SLUICE_IR_TEXT_ACTIONS_H
+
+#include "ir/Diagnostics.h"
+#include "ir/Ops.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace sluice {
+
+/// One action; of a cell in parentheses, one of its members.
+struct Action {
+  Id stage;
+  Id microbatch;
+  Id group;        ///< members of one cell share a number; kNone outside
+  uint32_t column; ///< of its line, 1-based, in bytes
+  Op op;
+};
+
+/// A WAIT_SEND: what stands behind it on its rank starts after the send's end.
+struct SendWait {
+  uint32_t before; ///< position in Actions::list of the action behind it
+  Action send;     ///< named as the send; the column is the wait's
+};
+
+/// The actions of all ranks. What moves parameters between the copies of a
+/// stage (UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD) takes no time here
+/// and is left out.
+struct Actions {
+  std::vector<Action> list;          ///< rank after rank
+  std::vector<uint32_t> firstOfRank; ///< ranks + 1
+  std::vector<SendWait> sendWaits;   ///< in order
+  bool hasMessages = false;
+  bool reducesGradients = false; ///< has a REDUCE_GRAD
+
+  uint32_t ranks() const {
+    return static_cast<uint32_t>(firstOfRank.size()) - 1;
+  }
+  std::span<const Action> rank(Id r) const {
+    return std::span(list).subspan(firstOfRank[r],
+                                   firstOfRank[r + 1] - firstOfRank[r]);
+  }
+};
+
+/// The actions of one rank in a source.
+struct ActionLine {
+  std::string_view text;
+  SourceLocation where;     ///< of the first character
+  bool columnsKnown = true; ///< false: faults point to `where`
+};
+
+/// Reads lines whose actions are parted by `separator`. Blanks count as
+/// nothing, but are refused where there are messages and the separator is a
+/// comma. Tells every fault, and leaves out what it is about. Linear.
+Actions parseActions(std::span<const ActionLine> lines, char separator,
+                     Diagnostics &diagnostics);
+
+/// The rows of a CSV; cells may stand in quotes. `file` is its number in the
+/// diagnostics.
+std::vector<ActionLine> linesOfCsv(std::string_view text, uint32_t file);
+
+} // namespace sluice
+
+#endif // SLUICE_IR_TEXT_ACTIONS_H

@@ -1,0 +1,128 @@
+#include "tools/sluice/Explain.h"
+
+#include "compiler/emit/Table.h"
+#include "compiler/simulate/Report.h"
+
+#include "llvm/ADT/ArrayRef.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+namespace {
+/// The messages of one channel.
+struct Traffic {
+  uint64_t messages = 0;
+  Bytes bytes = 0;
+  std::string first, last;
+};
+} // namespace
+
+static void explainChannels(const Plan &plan, llvm::raw_ostream &out) {
+  std::vector<Traffic> traffic(plan.channels.size());
+  for (const RankPlan &rank : plan.ranks)
+    for (const PlanOp &op : rank.ops)
+      if (isSend(op.op)) {
+        Traffic &of = traffic[op.channel];
+        of.last = nameOf(op);
+        if (of.messages++ == 0)
+          of.first = of.last;
+        of.bytes += messageBytes(plan, rank, op);
+      }
+  out << "\nchannels: the n-th send meets the n-th receive\n";
+  Table table({"from", "to", "communicator", "messages", "bytes"});
+  for (size_t c = 0; c < plan.channels.size(); ++c)
+    if (traffic[c].messages != 0)
+      table.add({std::to_string(plan.channels[c].source),
+                 std::to_string(plan.channels[c].destination),
+                 std::to_string(plan.channels[c].communicator),
+                 std::to_string(traffic[c].messages),
+                 traffic[c].bytes == 0 ? "-" : formatBytes(traffic[c].bytes)},
+                "   " + traffic[c].first +
+                    (traffic[c].messages > 1 ? " to " + traffic[c].last : ""));
+  table.print(out);
+}
+
+/// One queue a rank holds them all in this order, groups in parentheses.
+static void explainOrder(const Plan &plan, llvm::raw_ostream &out) {
+  constexpr size_t kShown = 24;
+  out << "\ncommunication of each rank, in order: one queue for all of it "
+         "would do\n";
+  for (Id r = 0; r < plan.ranks.size(); ++r) {
+    size_t count = 0;
+    out << "  rank " << r << ":";
+    Id group = kNone;
+    for (const PlanOp &op : plan.ranks[r].ops) {
+      if (!isMessage(op.op) || ++count > kShown)
+        continue;
+      if (group != kNone && op.group != group)
+        out << " )";
+      if (op.group != kNone && op.group != group)
+        out << " (";
+      group = op.group;
+      out << ' ' << nameOf(op);
+    }
+    if (group != kNone)
+      out << " )";
+    if (count > kShown)
+      out << " and " << count - kShown << " more";
+    out << (count == 0 ? " none\n" : "\n");
+  }
+}
+
+/// `values` as a line of bars, the largest of each column, from 0 to `top`.
+static std::string chart(llvm::ArrayRef<Bytes> values, Bytes top) {
+  static constexpr const char *kBars[] = {" ", "▁", "▂", "▃", "▄",
+                                          "▅", "▆", "▇", "█"};
+  constexpr size_t kWidth = 60;
+  size_t width = std::min(kWidth, values.size());
+  std::string line;
+  for (size_t column = 0; column < width; ++column) {
+    size_t begin = values.size() * column / width,
+           end = values.size() * (column + 1) / width;
+    Bytes most =
+        *std::max_element(values.begin() + begin, values.begin() + end);
+    double share = static_cast<double>(most) / static_cast<double>(top);
+    line += kBars[std::min<size_t>(8, static_cast<size_t>(share * 8 + 0.5))];
+  }
+  return line;
+}
+
+static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {
+  std::vector<std::vector<Bytes>> live;
+  Bytes top = 0;
+  for (const RankPlan &rank : plan.ranks) {
+    live.push_back(liveBytes(rank));
+    for (Bytes bytes : live.back())
+      top = std::max(top, bytes);
+  }
+  if (top == 0)
+    return;
+  out << "\nmemory in use along each list, full height " << formatBytes(top)
+      << "\n";
+  for (Id r = 0; r < plan.ranks.size(); ++r) {
+    const RankPlan &rank = plan.ranks[r];
+    if (rank.ops.empty())
+      continue;
+    auto most = std::max_element(live[r].begin(), live[r].end());
+    out << "  rank " << r << " |" << chart(live[r], top) << "| most "
+        << formatBytes(*most) << " at "
+        << nameOf(rank.ops[most - live[r].begin()]) << ", arena "
+        << formatBytes(rank.arenaBytes);
+    if (plan.memoryLimit != 0)
+      out << " of a limit of " << formatBytes(plan.memoryLimit);
+    out << '\n';
+  }
+  out << "  buffers that share bytes are ordered by streams and events; the "
+         "arena is all that is allocated\n";
+}
+
+void explainPlan(const Plan &plan, const verify::Result &result,
+                 llvm::raw_ostream &out) {
+  explainChannels(plan, out);
+  if (result.holds[static_cast<unsigned>(verify::Progress::Rank)])
+    explainOrder(plan, out);
+  explainMemory(plan, out);
+}
+
+} // namespace sluice
