@@ -167,6 +167,7 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.output_stages = slot.outputs.data();
   facts.input_count = static_cast<uint32_t>(slot.inputs.size());
   facts.output_count = static_cast<uint32_t>(slot.outputs.size());
+  facts.trained = planStage.backward;
   facts.tied_stage = planStage.tiedTo;
   facts.tied_bytes = planStage.bytes.tied;
   facts.description = slot.description.c_str();

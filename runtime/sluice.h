@@ -39,6 +39,9 @@ typedef struct sluice_stage {
   uint32_t stage, stages;
   uint32_t rank, ranks;
   uint32_t microbatches;
+  /* Whether it has a backward; if not, the plan has no gradients, no optimizer
+   * state and nothing saved of it, and only forward is called. */
+  uint32_t trained;
   /* The stages it takes activations from and gives them to, ascending. */
   const uint32_t *input_stages, *output_stages;
   uint32_t input_count, output_count;

@@ -14,8 +14,11 @@ bool passes::BuildModel(Compilation &c) {
   return c.model.has_value();
 }
 
-/// Takes from a stage what only training needs.
-static void dropBackward(Stage &stage) {
+/// Takes from a stage what only training needs. What a transformer's forward
+/// would save, it still writes on its way.
+static void dropBackward(Stage &stage, bool isTransformer) {
+  if (isTransformer)
+    stage.bytes.workspace += stage.bytes.activation;
   stage.backward = false;
   stage.backwardInput = stage.backwardWeight = 0;
   stage.bytes.gradients = stage.bytes.optimizer = 0;
@@ -30,7 +33,7 @@ bool passes::PartitionModel(Compilation &c) {
     return false;
   if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
-      dropBackward(stage);
+      dropBackward(stage, c.spec->model.transformer.has_value());
   return true;
 }
 

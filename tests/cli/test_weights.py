@@ -193,6 +193,22 @@ class Weights(TrainingTest):
         self.ok("run", plan, f"--save={weights}", "-q")
         self.assertTrue(weights.read_bytes() == self.train(3, 4, "1f1b"))
 
+    def test_forward_alone(self):
+        # The loss is that of the first step of a training; no weight moves.
+        def losses(schedule, ranks, tied):
+            spec = TINY.format(ranks=ranks, chunks=1, microbatches=4, schedule=schedule, more="", tied=tied, data=self.data)
+            path = self.folder / "weights"
+            done = run("run", "-", "--steps=2", f"--save={path}", stdin=spec)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return re.findall(r"loss (\d+\.\d+)", done.stdout + done.stderr), path.read_bytes()
+
+        for tied in ("false", "true"):
+            trained, _ = losses("1f1b", 1, tied)
+            first, start = losses("forward-only", 1, tied)
+            self.assertEqual(first[0], trained[0])
+            for ranks in (2, 4):
+                self.assertEqual(losses("forward-only", ranks, tied), (first, start))
+
     def test_loss_falls(self):
         spec = SPEC.format(ranks=2, microbatches=2, schedule="1f1b", more="", data=self.data)
         out = self.ok("run", "-", "--steps=60", stdin=spec)

@@ -18,6 +18,7 @@ namespace {
 struct Shape {
   unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
   bool tied = false;
+  std::string schedule = "1f1b";
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -30,7 +31,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", tied_embeddings: " + (shape.tied ? "true" : "false") +
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
-      "}\n";
+      ", schedule: " + shape.schedule + "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -50,7 +51,9 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
         Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5},
         Shape{4, 16, 64, 2, 256, 8, 1, 1, true},
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
-        Shape{6, 8, 8, 2, 256, 3, 1, 5, true}}) {
+        Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "forward-only"},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"}}) {
     std::optional<Plan> plan = compileShape(shape);
     for (Id id = 0; id < plan->stages.size(); ++id) {
       const Stage &stage = plan->stages[id];
@@ -59,6 +62,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.stage = id;
       info.stages = static_cast<uint32_t>(plan->stages.size());
       info.microbatches = plan->microbatches;
+      info.trained = stage.backward;
       info.tied_stage = stage.tiedTo;
       info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();

@@ -24,6 +24,7 @@ struct GptShape {
   uint32_t microbatches = 2;
   double learningRate = 0.01;
   uint64_t seed = 7;
+  bool trained = true;
   bool tied = false; ///< embedding and output matrix
   std::string data = "/usr/share/common-licenses/GPL-3";
   std::string dtype = "fp32";

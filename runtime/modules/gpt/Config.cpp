@@ -275,6 +275,7 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
                   Config &config) {
   config = Config();
   config.microbatches = stage.microbatches;
+  config.trained = stage.trained != 0;
   Reader reader(config, dtype);
   reader.description(stage.description ? stage.description : "");
   reader.run(stage.run ? stage.run : "");

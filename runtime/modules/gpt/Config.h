@@ -20,6 +20,7 @@ struct Config {
   uint32_t vocab = 0, sequence = 0, positions = 0;
   uint32_t microbatchSize = 0; ///< sequences in a microbatch
   uint32_t microbatches = 0;   ///< in a step
+  bool trained = false;        ///< has a backward
   uint32_t layers = 0;         ///< of the whole model
   uint32_t firstLayer = 0, stageLayers = 0;
   bool embedding = false, head = false;

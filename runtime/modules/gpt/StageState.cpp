@@ -101,13 +101,18 @@ Status StageState<Real>::create(const sluice_stage &stage,
 template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   sluice_bytes bytes{};
   bytes.parameters = bytesOf<Real>(needs.parameters);
-  bytes.gradients = bytesOf<Real>(needs.gradients);
-  bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
-  bytes.workspace = bytesOf<Real>(needs.workspace);
-  bytes.saved = bytesOf<Real>(needs.saved);
-  bytes.kept = bytesOf<Real>(needs.kept);
   bytes.input = bytesOf<Real>(needs.input);
   bytes.output = bytesOf<Real>(needs.output);
+  bytes.workspace = bytesOf<Real>(needs.workspace);
+  if (!config.trained) { // what a backward would need is scratch
+    bytes.workspace = bytesOf<Real>(
+        saturatingSum(needs.workspace, saturatingSum(needs.saved, needs.kept)));
+    return bytes;
+  }
+  bytes.gradients = bytesOf<Real>(needs.gradients);
+  bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
+  bytes.saved = bytesOf<Real>(needs.saved);
+  bytes.kept = bytesOf<Real>(needs.kept);
   return bytes;
 }
 
@@ -126,7 +131,8 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   workspace = as<Real>(memory.workspace);
   table = tensorsOf(config);
   initialise(config, table, parameters);
-  std::fill_n(optimizer, kMoments * needs.parameters, Real(0));
+  if (config.trained)
+    std::fill_n(optimizer, kMoments * needs.parameters, Real(0));
   return Status();
 }
 
@@ -134,7 +140,7 @@ template <typename Real>
 Status StageState<Real>::checkKept(const sluice_call &call) const {
   if (!parameters)
     return Status::environment("the stage is called before it has memory");
-  return enough({{"kept", call.kept, bytesOf<Real>(needs.kept)}});
+  return enough({{"kept", call.kept, bytes().kept}});
 }
 
 template <typename Real>
@@ -205,13 +211,27 @@ Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
 }
 
 template <typename Real> void StageState<Real>::beginStep() {
-  std::fill_n(gradients, needs.gradients, Real(0));
+  if (config.trained)
+    std::fill_n(gradients, needs.gradients, Real(0));
   lossSum = 0;
   lossCount = 0;
 }
 
+/// The call with places for what its forward leaves: of a stage that is not
+/// trained they are in the workspace, behind what it needs by itself.
 template <typename Real>
-void StageState<Real>::forward(const sluice_call &call) {
+sluice_call StageState<Real>::withScratch(sluice_call call) const {
+  if (config.trained)
+    return call;
+  Real *scratch = workspace + needs.workspace;
+  call.saved = {scratch, bytesOf<Real>(needs.saved)};
+  call.kept = {scratch + needs.saved, bytesOf<Real>(needs.kept)};
+  return call;
+}
+
+template <typename Real>
+void StageState<Real>::forward(const sluice_call &given) {
+  const sluice_call call = withScratch(given);
   if (config.embedding)
     embedding().forward(batch(call), inputOf(0, call));
   else

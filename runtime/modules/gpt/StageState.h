@@ -46,6 +46,7 @@ private:
   explicit StageState(Config configuration);
 
   Status checkKept(const sluice_call &call) const;
+  sluice_call withScratch(sluice_call call) const;
   Batch batch(const sluice_call &call) const {
     return {config, text, call.step, call.microbatch};
   }
