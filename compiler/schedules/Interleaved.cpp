@@ -25,7 +25,6 @@ uint32_t schedules::interleavedWarmup(const ScheduleProblem &problem, Id rank) {
 void schedules::interleavedRules(const ScheduleProblem &problem,
                                  RuleSink sink) {
   uint32_t p = problem.ranks, m = problem.microbatches, n = problem.groupSize;
-  auto number = [](uint64_t of) { return std::to_string(of); };
   if (problem.chunks > 1 && n < p && n < m)
     return sink(true, RuleKey::GroupSize,
                 "a group of " + number(n) + " microbatches is fewer than the " +
@@ -41,14 +40,6 @@ void schedules::interleavedRules(const ScheduleProblem &problem,
              "refuses it",
          "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
              number(m - rest + p) + " microbatches");
-}
-
-std::vector<RankProgram>
-schedules::Interleaved(const ScheduleProblem &problem,
-                       llvm::ArrayRef<uint32_t> warmup) {
-  return eachRank(problem, [&](Id rank) {
-    return pairedProgram(problem.microbatches * problem.chunks, warmup[rank]);
-  });
 }
 
 } // namespace sluice
