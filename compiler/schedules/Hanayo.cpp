@@ -3,8 +3,8 @@
 // Liu et al., arXiv 2308.15762: v/2 waves, each down the ranks and up again, so
 // v is even and a rank holds v stages of a zigzag. The paper gives the order by
 // pictures, for one unit of p microbatches. The order here is derived: that of
-// ZB-V (ZeroBubbleV.cpp), which needs no more than p
-// microbatches in memory, with whole backwards, one wave after the other.
+// ZB-V (ZeroBubbleV.cpp), which needs no more than p microbatches in memory,
+// with whole backwards, one wave after the other.
 //
 // A unit of p microbatches takes the waves in turn, so wave w of microbatch k
 // is like a microbatch of its own of a V with two chunks, number (u·v/2 + w)·p
@@ -33,7 +33,7 @@
 namespace sluice {
 
 void schedules::hanayoRules(const ScheduleProblem &problem, RuleSink sink) {
-  uint32_t p = problem.ranks, v = problem.chunks, m = problem.microbatches;
+  uint32_t v = problem.chunks;
   if (v % 2 != 0)
     return sink(
         true, RuleKey::VirtualStages,
@@ -42,14 +42,10 @@ void schedules::hanayoRules(const ScheduleProblem &problem, RuleSink sink) {
             number(v),
         "set pipeline.virtual_stages to " +
             (v > 1 ? number(v - 1) + " or " : "") + number(v + 1));
-  uint32_t rest = m % p;
+  uint32_t rest = problem.microbatches % problem.ranks;
   if (v > 2 && rest != 0)
-    sink(false, RuleKey::Microbatches,
-         number(m) + " microbatches leave a last unit of " + number(rest) +
-             ", fewer than the " + number(p) +
-             " ranks: each of its waves waits for the one before",
-         "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
-             number(m - rest + p) + " microbatches");
+    shortGroup(problem, "unit", rest,
+               "each of its waves waits for the one before", sink);
 }
 
 namespace {

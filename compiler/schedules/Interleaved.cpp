@@ -33,13 +33,9 @@ void schedules::interleavedRules(const ScheduleProblem &problem,
                 "set pipeline.group_size to " + number(p) + " or more");
   uint32_t rest = m % n;
   if (problem.chunks > 1 && rest != 0 && rest < p)
-    sink(false, RuleKey::Microbatches,
-         number(m) + " microbatches leave a last group of " + number(rest) +
-             ", fewer than the " + number(p) +
-             " ranks: it drains the pipeline between chunks, and Megatron "
-             "refuses it",
-         "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
-             number(m - rest + p) + " microbatches");
+    shortGroup(problem, "group", rest,
+               "it drains the pipeline between chunks, and Megatron refuses it",
+               sink);
 }
 
 } // namespace sluice

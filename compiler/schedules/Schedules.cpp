@@ -65,4 +65,16 @@ void schedules::evenRanks(std::string_view schedule,
              number(p + 1));
 }
 
+void schedules::shortGroup(const ScheduleProblem &problem,
+                           std::string_view group, uint32_t rest,
+                           std::string_view cost, RuleSink sink) {
+  uint32_t p = problem.ranks, m = problem.microbatches;
+  sink(false, RuleKey::Microbatches,
+       number(m) + (m == 1 ? " microbatch leaves" : " microbatches leave") +
+           " a last " + std::string(group) + " of " + number(rest) +
+           ", fewer than the " + number(p) + " ranks: " + std::string(cost),
+       "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
+           number(m - rest + p) + " microbatches");
+}
+
 } // namespace sluice

@@ -151,6 +151,9 @@ inline std::string number(uint64_t value) { return std::to_string(value); }
 /// The rule of schedules whose second copy lies mirrored.
 void evenRanks(std::string_view schedule, const ScheduleProblem &problem,
                RuleSink sink);
+/// Tells the cost of a last group of `rest` microbatches, fewer than ranks.
+void shortGroup(const ScheduleProblem &problem, std::string_view group,
+                uint32_t rest, std::string_view cost, RuleSink sink);
 } // namespace schedules
 
 } // namespace sluice

@@ -118,6 +118,10 @@ TEST_CASE("schedule rules: units of hanayo") {
         "3:73: warning: 3 microbatches leave a last unit of 3, fewer than the "
         "4 ranks: each of its waves waits for the one before\n"
         "note: without that cost: 4 microbatches\n");
+  CHECK(told(spec + "1") ==
+        "3:73: warning: 1 microbatch leaves a last unit of 1, fewer than the "
+        "4 ranks: each of its waves waits for the one before\n"
+        "note: without that cost: 4 microbatches\n");
   CHECK(told(spec + "8").empty());
   // A single wave has none before it.
   CHECK(told("schedule: hanayo, ranks: 4, microbatches: 9").empty());
