@@ -18,23 +18,16 @@
 namespace sluice {
 
 void schedules::chimeraRules(const ScheduleProblem &problem, RuleSink sink) {
-  uint32_t p = problem.ranks;
-  if (p % 2 != 0)
-    sink(true, RuleKey::Ranks,
-         "schedule chimera needs an even number of ranks, not " +
-             std::to_string(p) + ": rank r mirrors rank p-1-r",
-         "set pipeline.ranks to " +
-             (p > 1 ? std::to_string(p - 1) + " or " : "") +
-             std::to_string(p + 1));
+  evenRanks("chimera", problem, sink);
 }
 
-std::vector<RankProgram> schedules::Chimera(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::chimera(const ScheduleProblem &problem,
                                             llvm::ArrayRef<uint32_t>) {
   uint32_t p = problem.ranks, half = p / 2;
   return eachRank(problem, [&](Id rank) {
     std::vector<std::pair<uint64_t, Step>> slots;
     uint64_t near = std::min(rank, p - 1 - rank);
-    for (uint8_t lane = 0; lane < 2; ++lane) {
+    for (uint32_t lane = 0; lane < 2; ++lane) {
       uint64_t position = lane == 0 ? near : p - 1 - near;
       for (uint32_t k = 0; k < (problem.microbatches + 1) / 2; ++k) {
         uint64_t start = uint64_t(2) * p * (k / half) + 2 * (k % half);
@@ -42,13 +35,7 @@ std::vector<RankProgram> schedules::Chimera(const ScheduleProblem &problem,
         slots.push_back({start + 2 * p - 1 - position, {Op::Backward, lane}});
       }
     }
-    std::stable_sort(
-        slots.begin(), slots.end(),
-        [](const auto &a, const auto &b) { return a.first < b.first; });
-    Phase all{1, {}};
-    for (const auto &[slot, step] : slots)
-      all.steps.push_back(step);
-    return RankProgram{std::move(all)};
+    return programInSlots(std::move(slots));
   });
 }
 

@@ -13,7 +13,16 @@ namespace sluice {
 
 namespace {
 
-std::string number(uint64_t value) { return std::to_string(value); }
+using schedules::number;
+
+std::vector<std::string_view>
+namesOf(llvm::function_ref<bool(const ScheduleInfo &)> which) {
+  std::vector<std::string_view> names;
+  for (const ScheduleInfo &info : allSchedules())
+    if (which(info))
+      names.push_back(info.text);
+  return names;
+}
 
 class Chooser {
 public:
@@ -45,6 +54,8 @@ private:
   void sizes();
   void group();
   void place();
+  void placeAsListed(const std::vector<uint32_t> &list);
+  Diagnostic &otherPlacement(std::string_view given);
   void backward();
   void rules();
 
@@ -79,8 +90,8 @@ void Chooser::named() {
 
 void Chooser::unknown() {
   const Located<std::string> &name = pipeline.schedule;
-  auto names = llvm::map_range(
-      allSchedules(), [](const ScheduleInfo &info) { return info.text; });
+  std::vector<std::string_view> names =
+      namesOf([](const ScheduleInfo &) { return true; });
   Diagnostic &diagnostic =
       fail(name.where, "there is no schedule '" + name.value + "'");
   std::string lower = llvm::StringRef(name.value).lower();
@@ -93,7 +104,8 @@ void Chooser::unknown() {
 void Chooser::sizes() {
   const Located<uint32_t> &chunks = pipeline.virtualStages;
   uint32_t needed = choice.info->chunks;
-  choice.sizes.chunks = chunks.given || needed == 0 ? chunks.value : needed;
+  choice.sizes.chunks =
+      chunks.given ? chunks.value : choice.info->usualChunks();
   choice.stages = choice.sizes.ranks * choice.sizes.chunks;
   if (uint64_t cells = uint64_t(choice.stages) * choice.sizes.microbatches;
       cells > kMaxStageMicrobatches)
@@ -129,49 +141,66 @@ void Chooser::group() {
 
 void Chooser::place() {
   const auto *list = std::get_if<std::vector<uint32_t>>(&*pipeline.placement);
-  uint32_t p = choice.sizes.ranks;
-  SourceLocation where = pipeline.placement.where;
   PlacementKind kind = choice.info->placement;
-  choice.placement =
-      Placement(kind, p, choice.stages, choice.sizes.microbatches);
+  choice.placement = Placement(kind, choice.sizes.ranks, choice.stages,
+                               choice.sizes.microbatches);
   if (!pipeline.placement.given)
     return;
-  if (!list) {
-    PlacementKind given = std::get<PlacementKind>(*pipeline.placement);
-    if (given != kind)
-      fail(where, "schedule " + std::string(choice.info->text) +
-                      " needs placement " + std::string(placementName(kind)) +
-                      ", not " + std::string(placementName(given)))
-          .note("leave pipeline.placement out: it follows the schedule");
+  if (list) {
+    if (choice.info->takesList())
+      return placeAsListed(*list);
+    otherPlacement("a list").note(
+        "schedules that take a list: " +
+        llvm::join(
+            namesOf([](const ScheduleInfo &info) { return info.takesList(); }),
+            ", "));
     return;
   }
-  if (list->size() != choice.stages) {
-    fail(where, "placement has " + number(list->size()) + " ranks, there are " +
-                    number(choice.stages) + " stages");
+  PlacementKind given = std::get<PlacementKind>(*pipeline.placement);
+  if (given != kind)
+    otherPlacement(placementName(given));
+}
+
+Diagnostic &Chooser::otherPlacement(std::string_view given) {
+  return fail(pipeline.placement.where,
+              "schedule " + std::string(choice.info->text) +
+                  " needs placement " +
+                  std::string(placementName(choice.info->placement)) +
+                  ", not " + std::string(given))
+      .note("leave pipeline.placement out: it follows the schedule");
+}
+
+void Chooser::placeAsListed(const std::vector<uint32_t> &list) {
+  SourceLocation where = pipeline.placement.where;
+  uint32_t p = choice.sizes.ranks, chunks = choice.sizes.chunks;
+  std::string each = number(p) + " ranks of " + number(chunks) +
+                     (chunks == 1 ? " stage" : " stages") + " each";
+  if (list.size() != choice.stages) {
+    fail(where, "placement has " + number(list.size()) +
+                    (list.size() == 1 ? " entry" : " entries") +
+                    ", there are " + number(choice.stages) + " stages")
+        .note("it names the rank of each stage in turn: " + each);
     return;
   }
   std::vector<uint32_t> held(p, 0);
-  for (uint32_t rank : *list)
+  for (uint32_t rank : list)
     if (rank < p)
       ++held[rank];
     else
-      fail(where,
-           "placement names rank " + number(rank) + ", there are " + number(p));
+      fail(where, "placement names rank " + number(rank) + ", there are " +
+                      number(p) + " ranks");
+  if (diagnostics.errorCount() != errorsBefore)
+    return;
   for (uint32_t rank = 0; rank < p; ++rank)
-    if (held[rank] != choice.sizes.chunks &&
-        diagnostics.errorCount() == errorsBefore)
-      fail(where, "placement gives rank " + number(rank) + " " +
-                      number(held[rank]) + " stages, schedule " +
-                      std::string(choice.info->text) + " runs " +
-                      number(choice.sizes.chunks) + " on each");
-  bool oneLane =
-      choice.info->lanes == Lanes::Whole || choice.info->lanes == Lanes::Groups;
-  if (choice.placement.copies() > 1 || !oneLane)
-    fail(where, "schedule " + std::string(choice.info->text) +
-                    " needs placement " + std::string(placementName(kind)) +
-                    ", not a list")
-        .note("leave pipeline.placement out: it follows the schedule");
-  choice.placement = Placement(*list, p);
+    if (held[rank] != chunks) {
+      fail(where, "placement puts " + number(held[rank]) +
+                      (held[rank] == 1 ? " stage" : " stages") + " on rank " +
+                      number(rank) + ", not " + number(chunks))
+          .note("schedule " + std::string(choice.info->text) + " runs on " +
+                each);
+      return;
+    }
+  choice.placement = Placement(list, p);
 }
 
 void Chooser::backward() {

@@ -14,13 +14,7 @@ namespace sluice {
 
 void schedules::dualPipeRules(const ScheduleProblem &problem, RuleSink sink) {
   uint32_t p = problem.ranks, m = problem.microbatches;
-  auto number = [](uint64_t of) { return std::to_string(of); };
-  if (p % 2 != 0)
-    sink(true, RuleKey::Ranks,
-         "schedule dualpipe needs an even number of ranks, not " + number(p) +
-             ": rank r mirrors rank p-1-r",
-         "set pipeline.ranks to " + (p > 1 ? number(p - 1) + " or " : "") +
-             number(p + 1));
+  evenRanks("dualpipe", problem, sink);
   if (m % 2 != 0 || m < 2 * uint64_t(p))
     sink(true, RuleKey::Microbatches,
          "schedule dualpipe needs an even number of microbatches, at least 2p "
@@ -30,7 +24,7 @@ void schedules::dualPipeRules(const ScheduleProblem &problem, RuleSink sink) {
              number(std::max(2 * uint64_t(p), m + uint64_t(m % 2))));
 }
 
-std::vector<RankProgram> schedules::DualPipe(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::dualPipe(const ScheduleProblem &problem,
                                              llvm::ArrayRef<uint32_t>) {
   return eachRank(problem, [&](Id rank) {
     return dualPhases(std::min(rank, problem.ranks - 1 - rank),

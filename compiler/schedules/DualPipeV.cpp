@@ -13,12 +13,12 @@ void schedules::dualPipeVRules(const ScheduleProblem &problem, RuleSink sink) {
   uint64_t least = 2 * uint64_t(problem.ranks);
   if (problem.microbatches < least)
     sink(true, RuleKey::Microbatches,
-         "schedule dualpipev needs at least 2p = " + std::to_string(least) +
-             " microbatches, not " + std::to_string(problem.microbatches),
-         "set pipeline.microbatches to " + std::to_string(least));
+         "schedule dualpipev needs at least 2p = " + number(least) +
+             " microbatches, not " + number(problem.microbatches),
+         "set pipeline.microbatches to " + number(least));
 }
 
-std::vector<RankProgram> schedules::DualPipeV(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::dualPipeV(const ScheduleProblem &problem,
                                               llvm::ArrayRef<uint32_t>) {
   return eachRank(problem, [&](Id rank) {
     return dualPhases(rank, problem.ranks, problem.microbatches);

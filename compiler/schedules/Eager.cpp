@@ -15,9 +15,4 @@ uint32_t schedules::eagerWarmup(const ScheduleProblem &problem, Id rank) {
   return std::min(problem.microbatches, 2 * (problem.ranks - 1 - rank));
 }
 
-std::vector<RankProgram> schedules::Eager(const ScheduleProblem &problem,
-                                          llvm::ArrayRef<uint32_t> warmup) {
-  return OneFOneB(problem, warmup);
-}
-
 } // namespace sluice

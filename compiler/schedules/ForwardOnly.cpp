@@ -3,7 +3,7 @@
 
 namespace sluice {
 
-std::vector<RankProgram> schedules::ForwardOnly(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::forwardOnly(const ScheduleProblem &problem,
                                                 llvm::ArrayRef<uint32_t>) {
   return eachRank(problem, [&](Id) {
     return RankProgram{{problem.microbatches, {{Op::Forward}}}};

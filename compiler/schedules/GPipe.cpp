@@ -12,11 +12,4 @@ uint32_t schedules::gPipeWarmup(const ScheduleProblem &problem, Id) {
   return problem.microbatches;
 }
 
-std::vector<RankProgram> schedules::GPipe(const ScheduleProblem &problem,
-                                          llvm::ArrayRef<uint32_t> warmup) {
-  return eachRank(problem, [&](Id rank) {
-    return pairedProgram(problem.microbatches, warmup[rank]);
-  });
-}
-
 } // namespace sluice

@@ -25,7 +25,6 @@ uint32_t schedules::interleavedWarmup(const ScheduleProblem &problem, Id rank) {
 void schedules::interleavedRules(const ScheduleProblem &problem,
                                  RuleSink sink) {
   uint32_t p = problem.ranks, m = problem.microbatches, n = problem.groupSize;
-  auto number = [](uint64_t of) { return std::to_string(of); };
   if (problem.chunks > 1 && n < p && n < m)
     return sink(true, RuleKey::GroupSize,
                 "a group of " + number(n) + " microbatches is fewer than the " +
@@ -34,21 +33,9 @@ void schedules::interleavedRules(const ScheduleProblem &problem,
                 "set pipeline.group_size to " + number(p) + " or more");
   uint32_t rest = m % n;
   if (problem.chunks > 1 && rest != 0 && rest < p)
-    sink(false, RuleKey::Microbatches,
-         number(m) + " microbatches leave a last group of " + number(rest) +
-             ", fewer than the " + number(p) +
-             " ranks: it drains the pipeline between chunks, and Megatron "
-             "refuses it",
-         "without that cost: " + (m > rest ? number(m - rest) + " or " : "") +
-             number(m - rest + p) + " microbatches");
-}
-
-std::vector<RankProgram>
-schedules::Interleaved(const ScheduleProblem &problem,
-                       llvm::ArrayRef<uint32_t> warmup) {
-  return eachRank(problem, [&](Id rank) {
-    return pairedProgram(problem.microbatches * problem.chunks, warmup[rank]);
-  });
+    shortGroup(problem, "group", rest,
+               "it drains the pipeline between chunks, and Megatron refuses it",
+               sink);
 }
 
 } // namespace sluice

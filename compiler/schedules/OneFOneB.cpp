@@ -17,11 +17,4 @@ uint32_t schedules::oneFOneBWarmup(const ScheduleProblem &problem, Id rank) {
   return std::min(problem.microbatches, problem.ranks - 1 - rank);
 }
 
-std::vector<RankProgram> schedules::OneFOneB(const ScheduleProblem &problem,
-                                             llvm::ArrayRef<uint32_t> warmup) {
-  return eachRank(problem, [&](Id rank) {
-    return pairedProgram(problem.microbatches, warmup[rank]);
-  });
-}
-
 } // namespace sluice

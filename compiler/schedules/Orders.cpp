@@ -80,8 +80,8 @@ public:
   void run(const RankProgram &program) {
     for (const Phase &phase : program)
       for (uint32_t i = 0; i < phase.repeat; ++i)
-        for (size_t s = 0; s < phase.steps.size(); ++s)
-          runStep(phase.steps[s]);
+        if (!runSteps(phase.steps))
+          break; // nor would they the next time
   }
 
 private:
@@ -96,6 +96,14 @@ private:
     orders.entries.push_back({cell.stage, cell.microbatch, op, false});
   }
 
+  /// Whether any of them moved its lane on.
+  bool runSteps(llvm::ArrayRef<Step> steps) {
+    size_t before = taken;
+    for (const Step &step : steps)
+      runStep(step);
+    return taken != before;
+  }
+
   void runStep(const Step &step) {
     size_t before = orders.entries.size();
     runOp(step.op, step.lane);
@@ -106,17 +114,17 @@ private:
     joins = ran && step.joined;
   }
 
-  void runOp(Op op, uint8_t lane) {
+  void runOp(Op op, uint32_t lane) {
     if (op == Op::BackwardWeight)
       return weight(lane);
     Lane &of = lanes[lane];
     Cell cell = {};
-    if (op == Op::Forward) {
-      if (of.forward.take(cell))
-        add(op, cell);
+    if (!(op == Op::Forward ? of.forward : of.backward).take(cell))
       return;
-    }
-    if (!of.backward.take(cell) || !problem.trained(cell.stage))
+    ++taken;
+    if (op == Op::Forward)
+      return add(op, cell);
+    if (!problem.trained(cell.stage))
       return;
     if (op == Op::Backward && !problem.splitBackward)
       return add(op, cell);
@@ -127,7 +135,7 @@ private:
       of.pending.emplace_back(stamp++, cell);
   }
 
-  void weight(uint8_t lane) {
+  void weight(uint32_t lane) {
     Lane *oldest = nullptr;
     for (size_t i = 0; i < lanes.size(); ++i) {
       Lane &of = lanes[i];
@@ -137,8 +145,10 @@ private:
                           oldest->pending[oldest->firstPending].first))
         oldest = &of;
     }
-    if (oldest)
-      add(Op::BackwardWeight, oldest->pending[oldest->firstPending++].second);
+    if (!oldest)
+      return;
+    ++taken;
+    add(Op::BackwardWeight, oldest->pending[oldest->firstPending++].second);
   }
 
   const ListProblem &problem;
@@ -146,6 +156,7 @@ private:
   std::vector<Placement::Holding> holdings;
   llvm::SmallVector<Lane, 2> lanes;
   uint64_t stamp = 0;
+  uint64_t taken = 0; ///< steps that found something to do
   bool joins = false; ///< the step before is joined with this one
 };
 

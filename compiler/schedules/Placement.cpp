@@ -1,6 +1,7 @@
 #include "compiler/schedules/Placement.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace sluice {
 
@@ -41,23 +42,37 @@ Placement::Placement(PlacementKind kind, uint32_t ranks, uint32_t stages,
     rankOfStage[stage] = placed(kind, stage, ranks, stages);
   if (kind == PlacementKind::Bidirectional)
     secondFrom = (microbatches + 1) / 2;
+  sortByRank();
 }
 
 Placement::Placement(std::vector<Id> ranksOfStages, uint32_t ranks)
-    : rankOfStage(std::move(ranksOfStages)), rankCount(ranks) {}
+    : rankOfStage(std::move(ranksOfStages)), rankCount(ranks) {
+  sortByRank();
+}
+
+void Placement::sortByRank() {
+  firstOfRank.assign(rankCount + 1, 0);
+  for (Id rank : rankOfStage)
+    ++firstOfRank[rank + 1];
+  std::partial_sum(firstOfRank.begin(), firstOfRank.end(), firstOfRank.begin());
+  std::vector<Id> next(firstOfRank.begin(), firstOfRank.end() - 1);
+  stagesByRank.resize(rankOfStage.size());
+  for (Id stage = 0; stage < stages(); ++stage)
+    stagesByRank[next[rankOfStage[stage]]++] = stage;
+}
 
 std::vector<Placement::Holding>
 Placement::holdingsOf(Id rank, uint32_t microbatches) const {
   std::vector<Holding> holdings;
+  auto add = [&](Id of, Id first, Id end) {
+    for (Id at = firstOfRank[of]; at < firstOfRank[of + 1]; ++at)
+      holdings.push_back({stagesByRank[at], first, end});
+  };
   Id cut = std::min(secondFrom, microbatches);
-  for (Id stage = 0; stage < stages(); ++stage)
-    if (rankOfStage[stage] == rank)
-      holdings.push_back({stage, 0, cut});
+  add(rank, 0, cut);
   if (secondFrom == kNone)
     return holdings;
-  for (Id stage = 0; stage < stages(); ++stage)
-    if (mirrored(stage) == rank)
-      holdings.push_back({stage, cut, microbatches});
+  add(rankCount - 1 - rank, cut, microbatches); // mirrored
   if (rank >= rankCount / 2)
     std::rotate(holdings.begin(), holdings.begin() + holdings.size() / 2,
                 holdings.end());

@@ -42,18 +42,21 @@ public:
     Id firstMicrobatch, endMicrobatch;
   };
   /// What `rank` holds: its stages in order, or, with two copies, the one that
-  /// is nearer to its own end of the pipeline first.
+  /// is nearer to its own end of the pipeline first. Linear in these.
   std::vector<Holding> holdingsOf(Id rank, uint32_t microbatches) const;
 
   /// The ranks in the order in which the first microbatch reaches them.
   std::vector<Id> ranksInOrder() const;
 
 private:
+  void sortByRank();
   Id mirrored(Id stage) const { return rankCount - 1 - rankOfStage[stage]; }
 
   std::vector<Id> rankOfStage; ///< of the first copy
   uint32_t rankCount = 0;
-  Id secondFrom = kNone; ///< the second copy's first microbatch
+  std::vector<Id> stagesByRank; ///< rank after rank, each in order
+  std::vector<Id> firstOfRank;  ///< ranks + 1 positions in these
+  Id secondFrom = kNone;        ///< the second copy's first microbatch
 };
 
 } // namespace sluice

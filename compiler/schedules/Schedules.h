@@ -17,6 +17,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace sluice {
@@ -53,7 +54,7 @@ enum class BackwardRule : uint8_t {
 };
 
 /// The lane of a W that may be of any: the I that has waited longest.
-inline constexpr uint8_t kOldestLane = 0xff;
+inline constexpr uint32_t kOldestLane = ~0u;
 
 /// "Run the next operation of this kind." Backward is the next backward; it is
 /// an I and a W where backwards are split. BackwardWeight is the W of the
@@ -61,7 +62,7 @@ inline constexpr uint8_t kOldestLane = 0xff;
 /// left.
 struct Step {
   Op op;
-  uint8_t lane = 0;
+  uint32_t lane = 0;
   bool joined = false; ///< runs together with the next step
 };
 
@@ -88,6 +89,14 @@ struct ScheduleInfo {
   Lanes lanes;
   BackwardRule backward;
   uint32_t chunks; ///< stages per rank; 0: any number
+  /// Where a spec does not say: what it needs; of any number two, the fewest
+  /// for which it is not a schedule of one.
+  uint32_t usualChunks() const { return chunks != 0 ? chunks : 2; }
+  /// Whether a spec may place its stages one by one: there is one lane then,
+  /// and so no chunk or copy that must lie anywhere.
+  bool takesList() const {
+    return lanes == Lanes::Whole || lanes == Lanes::Groups;
+  }
   /// The standard count of a rank; null where the rule has none.
   uint32_t (*warmup)(const ScheduleProblem &problem, Id rank);
   bool adjustableWarmup; ///< whether a spec may give other counts
@@ -112,10 +121,13 @@ eachRank(const ScheduleProblem &problem,
 /// backwards. 0 <= warmup <= forwards.
 RankProgram pairedProgram(uint32_t forwards, uint32_t warmup);
 
+/// The steps in the order of their slots, no two of which are the same.
+RankProgram programInSlots(std::vector<std::pair<uint64_t, Step>> slots);
+
 namespace schedules {
-#define SLUICE_SCHEDULE(Name, ...)                                             \
-  std::vector<RankProgram> Name(const ScheduleProblem &problem,                \
-                                llvm::ArrayRef<uint32_t> warmup);
+#define SLUICE_SCHEDULE(Program, ...)                                          \
+  std::vector<RankProgram> Program(const ScheduleProblem &problem,             \
+                                   llvm::ArrayRef<uint32_t> warmup);
 #include "compiler/schedules/Schedules.def"
 
 /// For schedules whose rule has no count.
@@ -124,6 +136,7 @@ uint32_t gPipeWarmup(const ScheduleProblem &problem, Id rank);
 uint32_t oneFOneBWarmup(const ScheduleProblem &problem, Id rank);
 uint32_t eagerWarmup(const ScheduleProblem &problem, Id rank);
 uint32_t interleavedWarmup(const ScheduleProblem &problem, Id rank);
+uint32_t breadthFirstWarmup(const ScheduleProblem &problem, Id rank);
 
 /// For schedules that are good for any numbers.
 inline void anything(const ScheduleProblem &, RuleSink) {}
@@ -132,6 +145,15 @@ void dualPipeRules(const ScheduleProblem &problem, RuleSink sink);
 void dualPipeVRules(const ScheduleProblem &problem, RuleSink sink);
 void chimeraRules(const ScheduleProblem &problem, RuleSink sink);
 void hanayoRules(const ScheduleProblem &problem, RuleSink sink);
+
+/// For messages.
+inline std::string number(uint64_t value) { return std::to_string(value); }
+/// The rule of schedules whose second copy lies mirrored.
+void evenRanks(std::string_view schedule, const ScheduleProblem &problem,
+               RuleSink sink);
+/// Tells the cost of a last group of `rest` microbatches, fewer than ranks.
+void shortGroup(const ScheduleProblem &problem, std::string_view group,
+                uint32_t rest, std::string_view cost, RuleSink sink);
 } // namespace schedules
 
 } // namespace sluice

@@ -1,6 +1,7 @@
 #include "compiler/schedules/UnitTime.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 namespace sluice {
@@ -9,27 +10,18 @@ namespace {
 
 constexpr uint32_t kNever = ~0u;
 
-/// A chain of stages in a V, in unit time.
+/// A chain of stages in a V, two on each rank, in slots.
 class UnitTime {
 public:
   explicit UnitTime(const ScheduleProblem &sizes)
-      : problem(sizes), stages(sizes.ranks * sizes.chunks),
-        placement(PlacementKind::V, sizes.ranks, stages, sizes.microbatches),
+      : problem(sizes), stages(2 * sizes.ranks),
+        programs(sizes.ranks, {Phase{1, {}}}),
         forwardEnd(size_t(stages) * sizes.microbatches, kNever),
-        backwardEnd(forwardEnd), freeAt(sizes.ranks, 0),
-        programs(sizes.ranks, {Phase{1, {}}}) {}
+        backwardEnd(forwardEnd) {}
 
 protected:
-  Id rankOf(Id stage) const { return placement.rankOf(stage, 0); }
-  Id stageOf(Id rank, uint8_t lane) const {
-    return lane % 2 == 0 ? lane * problem.ranks + rank
-                         : (lane + 1) * problem.ranks - 1 - rank;
-  }
-  uint8_t laneOf(Id stage) const {
-    return static_cast<uint8_t>(stage / problem.ranks);
-  }
-  size_t cell(Id stage, Id microbatch) const {
-    return size_t(stage) * problem.microbatches + microbatch;
+  Id stageOf(Id rank, uint32_t lane) const {
+    return lane == 0 ? rank : stages - 1 - rank;
   }
   bool forwardReady(Id stage, Id microbatch, uint32_t now) const {
     return stage == 0 || ended(forwardEnd, stage - 1, microbatch, now);
@@ -39,38 +31,29 @@ protected:
            (stage + 1 == stages ||
             ended(backwardEnd, stage + 1, microbatch, now));
   }
-  void runForward(Id stage, Id microbatch, uint32_t now) {
-    take(stage, {Op::Forward, laneOf(stage)}, now + 1);
-    forwardEnd[cell(stage, microbatch)] = now + 1;
+  void run(Id rank, Step step, Id microbatch, uint32_t now) {
+    programs[rank].front().steps.push_back(step);
+    auto &ends = step.op == Op::Forward ? forwardEnd : backwardEnd;
+    ends[cell(stageOf(rank, step.lane), microbatch)] = now + 1;
   }
-  void runBackward(Id stage, Id microbatch, Op op, uint32_t now) {
-    uint32_t end = now + (op == Op::Backward ? 2 : 1);
-    take(stage, {op, laneOf(stage)}, end);
-    backwardEnd[cell(stage, microbatch)] = end;
-  }
-  void runWeight(Id rank, uint32_t now) {
-    add(rank, {Op::BackwardWeight, kOldestLane}, now + 1);
+  void runWeight(Id rank) {
+    programs[rank].front().steps.push_back({Op::BackwardWeight, kOldestLane});
   }
 
   const ScheduleProblem &problem;
   uint32_t stages;
-  Placement placement;
-  std::vector<uint32_t> forwardEnd, backwardEnd; ///< per stage and microbatch
-  std::vector<uint32_t> freeAt;                  ///< per rank
   std::vector<RankProgram> programs;
 
 private:
+  size_t cell(Id stage, Id microbatch) const {
+    return size_t(stage) * problem.microbatches + microbatch;
+  }
   bool ended(const std::vector<uint32_t> &ends, Id stage, Id microbatch,
              uint32_t now) const {
     return ends[cell(stage, microbatch)] <= now;
   }
-  void take(Id stage, Step step, uint32_t end) {
-    add(rankOf(stage), step, end);
-  }
-  void add(Id rank, Step step, uint32_t end) {
-    programs[rank].front().steps.push_back(step);
-    freeAt[rank] = end;
-  }
+
+  std::vector<uint32_t> forwardEnd, backwardEnd; ///< per stage and microbatch
 };
 
 /// The rule of repeatedPattern.
@@ -81,11 +64,24 @@ public:
       : UnitTime(sizes), most(limit), slots(std::move(slotsOfRanks)),
         ranks(sizes.ranks) {}
 
+  /// A rank that had nothing to run has nothing until its neighbours ran.
   std::vector<RankProgram> run() {
-    uint64_t left = uint64_t(6) * problem.microbatches * problem.ranks;
-    for (uint32_t now = 0; left > 0; ++now)
-      for (Id rank = 0; rank < problem.ranks; ++rank)
-        left -= runSlot(rank, now);
+    std::vector<Id> awake(problem.ranks), next;
+    std::iota(awake.begin(), awake.end(), 0);
+    std::vector<uint32_t> wakesAt(problem.ranks, 0);
+    for (uint32_t now = 0; !awake.empty(); ++now, std::swap(awake, next)) {
+      next.clear();
+      auto wake = [&](Id rank) {
+        if (rank < problem.ranks && wakesAt[rank] != now + 1)
+          next.push_back(rank);
+        if (rank < problem.ranks)
+          wakesAt[rank] = now + 1;
+      };
+      for (Id rank : awake)
+        if (runSlot(rank, now))
+          for (Id of : {rank - 1, rank, rank + 1})
+            wake(of);
+    }
     return std::move(programs);
   }
 
@@ -129,7 +125,7 @@ private:
       return false;
     --state.pendingWeights;
     --state.inFlight;
-    runWeight(rank, now);
+    runWeight(rank);
     return true;
   }
 
@@ -140,13 +136,12 @@ private:
       if (!forwardReady(stage, k, now) || !hasRoom(rank, step, overtakes))
         return false;
       ++state.inFlight;
-      runForward(stage, k, now);
     } else {
       if (!backwardReady(stage, k, now))
         return false;
       ++state.pendingWeights;
-      runBackward(stage, k, Op::BackwardInput, now);
     }
+    UnitTime::run(rank, kSteps[step], k, now);
     ++state.next[step];
     return true;
   }
@@ -172,59 +167,6 @@ private:
   std::vector<RankState> ranks;
 };
 
-/// The rule of eagerWave. Microbatches pass a stage in order, so each stage has
-/// one candidate for forward and one for backward.
-class Wave : UnitTime {
-public:
-  explicit Wave(const ScheduleProblem &sizes)
-      : UnitTime(sizes), nextForward(stages, 0), nextBackward(stages, 0) {}
-
-  std::vector<RankProgram> run() {
-    uint64_t left = uint64_t(2) * stages * problem.microbatches;
-    for (uint32_t now = 0; left > 0; ++now)
-      for (Id rank = 0; rank < problem.ranks; ++rank)
-        if (freeAt[rank] <= now)
-          left -= runSlot(rank, now);
-    return std::move(programs);
-  }
-
-private:
-  bool runSlot(Id rank, uint32_t now) {
-    for (uint32_t lane = problem.chunks; lane-- > 0;) {
-      Id stage = stageOf(rank, static_cast<uint8_t>(lane));
-      Id k = nextBackward[stage];
-      if (k == problem.microbatches || !backwardReady(stage, k, now))
-        continue;
-      ++nextBackward[stage];
-      runBackward(stage, k, Op::Backward, now);
-      return true;
-    }
-    for (uint32_t lane = problem.chunks; lane-- > 0;) {
-      Id stage = stageOf(rank, static_cast<uint8_t>(lane));
-      Id k = nextForward[stage];
-      if (k == problem.microbatches || !forwardReady(stage, k, now) ||
-          (stage == 0 && inFlight() >= problem.ranks * problem.chunks))
-        continue;
-      ++nextForward[stage];
-      runForward(stage, k, now);
-      return true;
-    }
-    return false;
-  }
-
-  /// Stage-microbatches on rank 0.
-  uint32_t inFlight() const {
-    uint32_t count = 0;
-    for (uint32_t lane = 0; lane < problem.chunks; ++lane) {
-      Id stage = stageOf(0, static_cast<uint8_t>(lane));
-      count += nextForward[stage] - nextBackward[stage];
-    }
-    return count;
-  }
-
-  std::vector<Id> nextForward, nextBackward; ///< per stage
-};
-
 } // namespace
 
 std::vector<RankProgram>
@@ -234,10 +176,6 @@ repeatedPattern(const ScheduleProblem &problem, uint32_t inFlight,
   for (Id rank = 0; rank < problem.ranks; ++rank)
     ofRanks.push_back(slots(rank));
   return Pattern(problem, inFlight, std::move(ofRanks)).run();
-}
-
-std::vector<RankProgram> eagerWave(const ScheduleProblem &problem) {
-  return Wave(problem).run();
 }
 
 } // namespace sluice

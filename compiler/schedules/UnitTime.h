@@ -1,8 +1,8 @@
 //===- compiler/schedules/UnitTime.h - Orders found slot by slot ----------===//
 //
 // For rules that are stated in slots of equal length rather than as phases: a
-// chain of stages runs in unit time (F, I and W take one slot, B two) and in
-// each slot every free rank takes what the rule prefers of that which is ready.
+// chain of stages runs in slots, F, I and W of one each, and in each slot every
+// rank takes what the rule prefers of that which is ready.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_COMPILER_SCHEDULES_UNITTIME_H
@@ -31,11 +31,6 @@ struct PatternSlots {
 std::vector<RankProgram>
 repeatedPattern(const ScheduleProblem &problem, uint32_t inFlight,
                 llvm::function_ref<PatternSlots(Id rank)> slots);
-
-/// Any number of chunks in a V: each rank prefers backwards to forwards, and of
-/// those the stage that is nearest to the end; a microbatch begins when fewer
-/// than p·v stage-microbatches are in flight on rank 0. O(p·m·v²).
-std::vector<RankProgram> eagerWave(const ScheduleProblem &problem);
 
 } // namespace sluice
 

@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-std::vector<RankProgram> schedules::VHalf(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::vHalf(const ScheduleProblem &problem,
                                           llvm::ArrayRef<uint32_t>) {
   uint32_t p = problem.ranks, k = p % 2 == 0 ? 3 : 0;
   return repeatedPattern(problem, 2 * ((p + 2) / 2), [&](Id i) -> PatternSlots {

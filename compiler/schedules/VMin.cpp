@@ -9,7 +9,7 @@
 
 namespace sluice {
 
-std::vector<RankProgram> schedules::VMin(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::vMin(const ScheduleProblem &problem,
                                          llvm::ArrayRef<uint32_t>) {
   uint32_t p = problem.ranks, k = p % 3 == 0 ? 2 : 0;
   return repeatedPattern(problem, 2 * ((p + 4) / 3), [&](Id i) -> PatternSlots {

@@ -10,7 +10,7 @@
 namespace sluice {
 
 std::vector<RankProgram>
-schedules::ZeroBubbleH1(const ScheduleProblem &problem,
+schedules::zeroBubbleH1(const ScheduleProblem &problem,
                         llvm::ArrayRef<uint32_t> warmup) {
   return eachRank(problem, [&](Id rank) {
     return delayedWeights(problem.microbatches, warmup[rank], rank);

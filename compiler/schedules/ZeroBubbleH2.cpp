@@ -11,7 +11,7 @@
 namespace sluice {
 
 std::vector<RankProgram>
-schedules::ZeroBubbleH2(const ScheduleProblem &problem,
+schedules::zeroBubbleH2(const ScheduleProblem &problem,
                         llvm::ArrayRef<uint32_t> warmup) {
   return eachRank(problem, [&](Id rank) {
     return delayedWeights(problem.microbatches, warmup[rank], 2 * rank);

@@ -15,7 +15,7 @@ static constexpr Step kForward0{Op::Forward, 0}, kForward1{Op::Forward, 1},
 
 /// Numbers are made for m >= 2p; below that the steps that have no operation
 /// left do nothing.
-std::vector<RankProgram> schedules::ZeroBubbleV(const ScheduleProblem &problem,
+std::vector<RankProgram> schedules::zeroBubbleV(const ScheduleProblem &problem,
                                                 llvm::ArrayRef<uint32_t>) {
   uint32_t p = problem.ranks, m = problem.microbatches;
   return eachRank(problem, [&](Id rank) {

@@ -118,7 +118,6 @@ private:
   __int128 idle(const RankStages &rank) const;
   __int128 byteTime(const RankStages &rank) const;
   __int128 weightsLeft(const RankStages &rank) const;
-  __int128 finish(Id before) const;
   __int128 ofRank(const RankStages &rank, Objective objective) const;
 
   const Graph &graph;
@@ -129,6 +128,8 @@ private:
   /// Of one microbatch alone: when F of a stage starts after that of stage 0,
   /// when the last F has ended, and when I starts after that.
   std::vector<__int128> forwardAt, backwardAt;
+  /// From the end of an I of a stage to the end of the step.
+  std::vector<__int128> finish;
   __int128 turn = 0;
 };
 
@@ -136,6 +137,7 @@ void ChainBound::addTimes() {
   auto count = static_cast<Id>(graph.stages.size());
   forwardAt.assign(count, 0);
   backwardAt.assign(count, 0);
+  finish.assign(count, 0);
   for (Id s = 1; s < count; ++s)
     forwardAt[s] =
         forwardAt[s - 1] + stage(s - 1).forward + message(s - 1, false);
@@ -143,6 +145,9 @@ void ChainBound::addTimes() {
   for (Id s = count - 1; s-- > 0;)
     backwardAt[s] =
         backwardAt[s + 1] + stage(s + 1).backwardInput + message(s, true);
+  for (Id s = 0; s + 1 < count; ++s)
+    finish[s + 1] = message(s, true) + stage(s).backwardInput +
+                    std::max<__int128>(stage(s).backwardWeight, finish[s]);
 }
 
 /// Time of a message over edge `edge`, between stages `edge` and `edge` + 1.
@@ -263,15 +268,6 @@ __int128 ChainBound::weightsLeft(const RankStages &rank) const {
   return std::max<__int128>(0, all - mostWork(std::move(items), rank.room));
 }
 
-/// From the end of an I of stage `before` to the end of the step.
-__int128 ChainBound::finish(Id before) const {
-  __int128 time = 0;
-  for (Id s = 0; s < before; ++s)
-    time = message(s, true) + stage(s).backwardInput +
-           std::max<__int128>(stage(s).backwardWeight, time);
-  return time;
-}
-
 __int128 ChainBound::ofRank(const RankStages &rank, Objective objective) const {
   __int128 inputs = 0, weights = 0;
   for (Id id : rank.stages) {
@@ -284,7 +280,7 @@ __int128 ChainBound::ofRank(const RankStages &rank, Objective objective) const {
     return span;
   Id first = rank.stages.front();
   return forwardAt[first] +
-         std::max(span, inputs + weightsLeft(rank) + waiting + finish(first));
+         std::max(span, inputs + weightsLeft(rank) + waiting + finish[first]);
 }
 
 Ticks ChainBound::bound(Objective objective, uint32_t ranks) const {

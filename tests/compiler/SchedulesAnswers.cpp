@@ -81,6 +81,43 @@ TEST_CASE("schedule answers: groups of three, the last one shorter") {
             "3B3 3B4 1B3 1B4"});
 }
 
+TEST_CASE("schedule answers: flexible rounds of PyTorch") {
+  // Of m = 8 microbatches p = 3 ranks make max(1, 8 / 3 rounded down) = 2
+  // rounds of 4. A rank runs chunk 0 for a round, chunk 1 for it, then the next
+  // round; backwards the same from chunk 1 on. Warmup 2(p-1-r) + (v-1)·4. Stage
+  // = rank + 3 · chunk.
+  Compiled compiled({.schedule = "interleaved-1f1b",
+                     .ranks = 3,
+                     .microbatches = 8,
+                     .chunks = 2,
+                     .costs = kBackwardIsTwice,
+                     .keys = ", group_size: rounds"});
+  REQUIRE(compiled.ok);
+  CHECK(warmupsOf(compiled.report()) == Counts{8, 6, 4});
+  CHECK(compiled.orders() ==
+        std::vector<std::string>{
+            "0F0 0F1 0F2 0F3 3F0 3F1 3F2 3F3 0F4 3B0 0F5 3B1 0F6 3B2 0F7 3B3 "
+            "3F4 0B0 3F5 0B1 3F6 0B2 3F7 0B3 3B4 3B5 3B6 3B7 0B4 0B5 0B6 0B7",
+            "1F0 1F1 1F2 1F3 4F0 4F1 4F2 4B0 4F3 4B1 1F4 4B2 1F5 4B3 1F6 1B0 "
+            "1F7 1B1 4F4 1B2 4F5 1B3 4F6 4B4 4F7 4B5 4B6 4B7 1B4 1B5 1B6 1B7",
+            "2F0 2F1 2F2 2F3 5F0 5B0 5F1 5B1 5F2 5B2 5F3 5B3 2F4 2B0 2F5 2B1 "
+            "2F6 2B2 2F7 2B3 5F4 5B4 5F5 5B5 5F6 5B6 5F7 5B7 2B4 2B5 2B6 "
+            "2B7"});
+}
+
+TEST_CASE("schedule answers: hanayo") {
+  // p = m = 3, one wave: rank r runs 2(3-r)-1 forwards down (there are 3), then
+  // r (F up, F down), 3-r (F up, B up), then what is left: B down, F up, B up
+  // in turn. Stages 0 and 5, 1 and 4, 2 and 3.
+  Compiled compiled({"hanayo", 3, 3, 2, kBackwardIsTwice});
+  REQUIRE(compiled.ok);
+  CHECK(compiled.orders() ==
+        std::vector<std::string>{
+            "0F0 0F1 0F2 5F0 5B0 5F1 5B1 5F2 5B2 0B0 0B1 0B2",
+            "1F0 1F1 1F2 4F0 4F1 4B0 4F2 4B1 1B0 4B2 1B1 1B2",
+            "2F0 3F0 2F1 3F1 2F2 3F2 3B0 2B0 3B1 2B1 3B2 2B2"});
+}
+
 TEST_CASE("schedule answers: dualpipev and zb-v") {
   // Two stages per rank; a pair takes as long as F and B together.
   ScheduleCase of{"dualpipev", 4, 10, 2, kBackwardIsTwice};

@@ -80,8 +80,9 @@ TEST_CASE("schedule rules: virtual stages") {
               "\nnote: set pipeline.virtual_stages to " + each.needed[0] +
               "\n");
   }
-  CHECK(told("ranks: 4, microbatches: 8, schedule: hanayo") ==
-        "3:49: error: schedule hanayo needs an even number of virtual stages "
+  CHECK(told("ranks: 4, microbatches: 8, virtual_stages: 1, schedule: "
+             "hanayo") ==
+        "3:55: error: schedule hanayo needs an even number of virtual stages "
         "per rank (two a wave), not 1\n"
         "note: set pipeline.virtual_stages to 2\n");
   CHECK(told("ranks: 4, microbatches: 8, virtual_stages: 3, schedule: "
@@ -89,6 +90,53 @@ TEST_CASE("schedule rules: virtual stages") {
         "3:55: error: schedule hanayo needs an even number of virtual stages "
         "per rank (two a wave), not 3\n"
         "note: set pipeline.virtual_stages to 2 or 4\n");
+}
+
+TEST_CASE("schedule rules: virtual stages that a spec does not give") {
+  for (const ScheduleInfo &info : allSchedules()) {
+    Compiled compiled("sluice: 1\nmodel: {layers: [{repeat: 8, forward: 1, "
+                      "backward: 2}]}\npipeline: {ranks: 4, microbatches: 8, "
+                      "schedule: " +
+                      std::string(info.text) + "}\n");
+    INFO(compiled.diagnostics.render());
+    REQUIRE(compiled.ok);
+    // One, but for those of two chunks and those of any number.
+    bool one =
+        info.lanes != Lanes::Chunks && info.placement != PlacementKind::Loop;
+    CHECK(compiled.report().virtualStages == (one ? 1 : 2));
+  }
+}
+
+TEST_CASE("schedule rules: units of hanayo") {
+  std::string spec = "schedule: hanayo, ranks: 4, virtual_stages: 4, "
+                     "microbatches: ";
+  CHECK(told(spec + "9") ==
+        "3:73: warning: 9 microbatches leave a last unit of 1, fewer than the "
+        "4 ranks: each of its waves waits for the one before\n"
+        "note: without that cost: 8 or 12 microbatches\n");
+  CHECK(told(spec + "3") ==
+        "3:73: warning: 3 microbatches leave a last unit of 3, fewer than the "
+        "4 ranks: each of its waves waits for the one before\n"
+        "note: without that cost: 4 microbatches\n");
+  CHECK(told(spec + "1") ==
+        "3:73: warning: 1 microbatch leaves a last unit of 1, fewer than the "
+        "4 ranks: each of its waves waits for the one before\n"
+        "note: without that cost: 4 microbatches\n");
+  CHECK(told(spec + "8").empty());
+  // A single wave has none before it.
+  CHECK(told("schedule: hanayo, ranks: 4, microbatches: 9").empty());
+}
+
+TEST_CASE("schedule rules: more stages than a byte counts") {
+  for (const ScheduleInfo &info : allSchedules())
+    for (uint32_t chunks : {254, 255, 256, 257, 258, 510, 512, 514}) {
+      bool odd = chunks % 2 != 0 && info.placement == PlacementKind::V;
+      if (info.chunks != 0 || odd)
+        continue;
+      for (uint32_t p : {1, 2})
+        CHECK(reportOf({std::string(info.text), p, 2, chunks}).virtualStages ==
+              chunks);
+    }
 }
 
 TEST_CASE("schedule rules: groups of interleaved-1f1b") {
@@ -158,19 +206,32 @@ TEST_CASE("schedule rules: placements") {
         "3:50: error: schedule chimera needs placement bidirectional, not "
         "loop\n" +
             leave);
+  std::string list = "note: schedules that take a list: naive, gpipe, 1f1b, "
+                     "eager-1f1b, interleaved-1f1b, breadth-first, zb-h1, "
+                     "zb-h2, forward-only\n";
   CHECK(placed("[0, 1, 2]", "1f1b") ==
-        "3:50: error: placement has 3 ranks, there are 4 stages\n");
-  CHECK(placed("[0, 1, 2, 4]", "1f1b") ==
-        "3:50: error: placement names rank 4, there are 4\n");
-  CHECK(placed("[0, 1, 2, 2]", "1f1b") ==
-        "3:50: error: placement gives rank 2 2 stages, schedule 1f1b runs 1 on "
+        "3:50: error: placement has 3 entries, there are 4 stages\n"
+        "note: it names the rank of each stage in turn: 4 ranks of 1 stage "
         "each\n");
+  CHECK(placed("[0]", "interleaved-1f1b") ==
+        "3:50: error: placement has 1 entry, there are 8 stages\n"
+        "note: it names the rank of each stage in turn: 4 ranks of 2 stages "
+        "each\n");
+  CHECK(placed("[0, 1, 2, 4]", "1f1b") ==
+        "3:50: error: placement names rank 4, there are 4 ranks\n");
+  CHECK(placed("[0, 1, 2, 2]", "1f1b") ==
+        "3:50: error: placement puts 2 stages on rank 2, not 1\n"
+        "note: schedule 1f1b runs on 4 ranks of 1 stage each\n");
+  CHECK(placed("[0, 1, 2, 2, 0, 1, 2, 3]", "interleaved-1f1b") ==
+        "3:50: error: placement puts 3 stages on rank 2, not 2\n"
+        "note: schedule interleaved-1f1b runs on 4 ranks of 2 stages each\n");
   CHECK(placed("[0, 1, 2, 3, 3, 2, 1, 0]", "zb-v") ==
-        "3:50: error: schedule zb-v needs placement v, not a list\n" + leave);
-  CHECK(placed("[0, 1, 2, 3]", "dualpipe") ==
+        "3:50: error: schedule zb-v needs placement v, not a list\n" + leave +
+            list);
+  CHECK(placed("[0, 1]", "dualpipe") ==
         "3:50: error: schedule dualpipe needs placement bidirectional, not a "
         "list\n" +
-            leave);
+            leave + list);
   CHECK(placed("[3, 1, 0, 2]", "1f1b").empty());
   CHECK(placed("v", "zb-v").empty());
   CHECK(placed("bidirectional", "dualpipe").empty());

@@ -128,9 +128,11 @@ TEST_CASE("warmup: auto does not lose to the standard counts") {
             "2, backward: 3}",
             "{name: a, forward: 4, backward: 5}, {name: b, repeat: 3, forward: "
             "1, backward: 1}"}) {
+        std::string chunks = ", virtual_stages: 1";
         Result found =
-            compile(stages, pipeline(schedule, 4, 12, kAuto), latency);
-        Result standard = compile(stages, pipeline(schedule, 4, 12), latency);
+            compile(stages, pipeline(schedule, 4, 12, kAuto + chunks), latency);
+        Result standard =
+            compile(stages, pipeline(schedule, 4, 12, chunks), latency);
         INFO(found.messages);
         REQUIRE((found.ok && standard.ok));
         CHECK(found.makespan <= standard.makespan);
