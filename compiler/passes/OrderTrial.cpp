@@ -18,6 +18,11 @@ OrderTrial::OrderTrial(const StageGraph &stages, const Placement &placement,
     for (bool gradient : {false, true})
       addWay(edge, gradient, network, unit);
   std::map<std::pair<Id, Id>, Id> numbers;
+  waysOf.resize(ranks);
+  for (Id way = 0; way < ways.size(); ++way)
+    if (ways[way].from != ways[way].to)
+      for (Id rank : {ways[way].from, ways[way].to})
+        waysOf[rank].push_back(way);
   for (Way &way : ways)
     if (way.from != way.to)
       way.link = numbers.try_emplace({way.from, way.to}, links).second
@@ -160,21 +165,39 @@ namespace {
 /// Buffers of one size, which share bytes.
 struct SizeCount {
   Bytes size;
-  uint64_t live, peak;
+  uint64_t live = 0;
+  uint64_t places = 0; ///< most at once
+  /// Places that are free, but that a message might have to wait for: what used
+  /// them ends after all that has been computed.
+  uint64_t late = 0;
 };
 
-/// What is in flight on a rank, by size of buffer.
-class InFlight {
+/// Buffers of a rank by size.
+class BufferCount {
 public:
-  void open(Bytes bytes) {
-    SizeCount &of = find(alignedSize(bytes));
-    of.peak = std::max(of.peak, ++of.live);
+  /// A computation begins: messages need not wait for what was before it.
+  void compute() {
+    for (SizeCount &of : sizes)
+      of.late = 0;
   }
-  void close(Bytes bytes) { --find(alignedSize(bytes)).live; }
-  Bytes peak() const {
+  void open(Bytes bytes, bool isMessage = false) {
+    if (bytes == 0)
+      return;
+    SizeCount &of = find(alignedSize(bytes));
+    of.places =
+        std::max(of.places, ++of.live + (isMessage ? of.late : uint64_t(0)));
+  }
+  void close(Bytes bytes) {
+    if (bytes == 0)
+      return;
+    SizeCount &of = find(alignedSize(bytes));
+    --of.live;
+    ++of.late;
+  }
+  Bytes bytes() const {
     Bytes sum = 0;
     for (const SizeCount &of : sizes)
-      sum += of.size * of.peak;
+      sum += of.size * of.places;
     return sum;
   }
 
@@ -183,89 +206,126 @@ private:
     for (SizeCount &of : sizes)
       if (of.size == size)
         return of;
-    return sizes.emplace_back(SizeCount{size, 0, 0});
+    return sizes.emplace_back(SizeCount{size});
   }
   std::vector<SizeCount> sizes; ///< few
 };
 } // namespace
 
+/// Counts what `op` of `stage` saves, or lets go.
+static void countSaved(const Stage &stage, Op op, BufferCount &buffers) {
+  Bytes kept = stage.bytes.keptForWeight;
+  Bytes saved = stage.bytes.activation - kept;
+  if (!stage.backward)
+    return;
+  if (op == Op::Forward) {
+    buffers.open(saved);
+    buffers.open(kept);
+    return;
+  }
+  if (op != Op::BackwardWeight)
+    buffers.close(saved);
+  if (op != Op::BackwardInput)
+    buffers.close(kept);
+}
+
 std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
   std::vector<Bytes> least;
   for (Id rank = 0; rank < ranks; ++rank) {
-    InFlight flight;
-    for (const OrderEntry &entry : order.rank(rank)) {
-      const Stage &stage = cut.stages[entry.stage];
-      Bytes kept = stage.bytes.keptForWeight;
-      Bytes saved = stage.bytes.activation - kept;
-      if (!stage.backward)
-        continue;
-      if (entry.op == Op::Forward) {
-        flight.open(saved);
-        flight.open(kept);
-        continue;
-      }
-      if (entry.op != Op::BackwardWeight)
-        flight.close(saved);
-      if (entry.op != Op::BackwardInput)
-        flight.close(kept);
-    }
-    least.push_back(stateBytes(rank) + flight.peak());
+    BufferCount buffers;
+    for (const OrderEntry &entry : order.rank(rank))
+      countSaved(cut.stages[entry.stage], entry.op, buffers);
+    least.push_back(stateBytes(rank) + buffers.bytes());
   }
   return least;
 }
 
-/// When `rank` begins what comes behind the entry at `position`.
-Ticks OrderTrial::startAfter(Id rank, uint32_t position) const {
-  return position + 1 < orders->firstOfRank[rank + 1]
-             ? startOf(rank, position + 1)
-             : kMaxTicks;
-}
+/// A rank's list has its messages in order of start, each before what computes
+/// from then on (LowerToPlan.cpp); a buffer is taken by the first operation
+/// that touches it and free behind the last (AssignBuffers.cpp).
+class OrderTrial::RankWalk {
+public:
+  RankWalk(const OrderTrial &of, Id number)
+      : trial(of), rank(number), next(of.waysOf[number].size(), 0) {}
 
-/// Most buffers of `way` at once, where it is `received` or where it is sent:
-/// one is there from the message, or from what makes it, until the rank begins
-/// something after the last use.
-uint64_t OrderTrial::peakOf(const Way &way, bool received) const {
-  const StageEdge &edge = cut.edges[way.edge];
-  Id source = way.gradient ? edge.to : edge.from;
-  Id target = way.gradient ? edge.from : edge.to;
-  const std::vector<uint32_t> &at = way.gradient ? backwardAt : forwardAt;
-  auto number = static_cast<Id>(&way - ways.data());
-  uint32_t next = orders->firstOfRank[way.from];
-  std::vector<Ticks> freed;
-  freed.reserve(microbatches);
-  uint64_t peak = 0;
-  size_t gone = 0;
-  for (Id each = 0; each < microbatches; ++each) {
-    Ticks start = sent[cell(number, each)].start;
-    uint32_t used = at[cell(target, each)];
-    if (received || way.link == kNone) {
-      freed.push_back(startAfter(way.to, used));
-    } else {
-      while (next < orders->firstOfRank[way.from + 1] &&
-             startOf(way.from, next) <= start)
-        ++next;
-      freed.push_back(startAfter(way.from, next - 1));
+  Bytes bytes() {
+    const Orders &orders = *trial.orders;
+    for (uint32_t at = orders.firstOfRank[rank];
+         at < orders.firstOfRank[rank + 1]; ++at) {
+      messagesUntil(trial.startOf(rank, at));
+      buffers.compute();
+      compute(orders.entries[at]);
     }
-    Ticks begins = received ? start : startOf(way.from, at[cell(source, each)]);
-    while (gone < each &&
-           (freed[gone] < begins || (!received && freed[gone] == begins)))
-      ++gone;
-    peak = std::max<uint64_t>(peak, each - gone + 1);
+    messagesUntil(kMaxTicks);
+    return trial.stateBytes(rank) + buffers.bytes();
   }
-  return peak;
+
+private:
+  Bytes bytesOf(const Way &way) const {
+    return trial.cut.edges[way.edge].bytes;
+  }
+  void messagesUntil(Ticks time);
+  bool isBefore(Id number, Ticks time, Ticks &start) const;
+  void compute(const OrderEntry &entry);
+
+  const OrderTrial &trial;
+  Id rank;
+  std::vector<uint32_t> next; ///< microbatch of each way
+  BufferCount buffers;
+};
+
+/// Whether the next message of a way comes before what computes at `time`;
+/// where its producer starts as late as that, only what is received does.
+bool OrderTrial::RankWalk::isBefore(Id at, Ticks time, Ticks &start) const {
+  Id number = trial.waysOf[rank][at];
+  const Way &way = trial.ways[number];
+  if (next[at] == trial.sentCount[number])
+    return false;
+  start = trial.sent[trial.cell(number, next[at])].start;
+  if (start < time || way.to == rank)
+    return start <= time;
+  Id source = way.gradient ? trial.cut.edges[way.edge].to
+                           : trial.cut.edges[way.edge].from;
+  const std::vector<uint32_t> &madeAt =
+      way.gradient ? trial.backwardAt : trial.forwardAt;
+  return start == time &&
+         trial.startOf(rank, madeAt[trial.cell(source, next[at])]) < time;
 }
 
-std::vector<Bytes> OrderTrial::mostBytes() const {
-  std::vector<Bytes> most = leastBytes(*orders);
-  for (const Way &way : ways) {
-    Bytes each = alignedSize(cut.edges[way.edge].bytes);
-    if (each == 0)
-      continue;
-    most[way.from] += each * peakOf(way, /*received=*/false);
-    if (way.link != kNone)
-      most[way.to] += each * peakOf(way, /*received=*/true);
-  }
-  return most;
+/// Counts the messages that come before what computes at `time`. Received ones
+/// first: what is sent frees nothing that they could take.
+void OrderTrial::RankWalk::messagesUntil(Ticks time) {
+  const std::vector<Id> &mine = trial.waysOf[rank];
+  Ticks start = 0;
+  for (bool received : {true, false})
+    for (Id at = 0; at < mine.size(); ++at) {
+      const Way &way = trial.ways[mine[at]];
+      if ((way.to == rank) != received)
+        continue;
+      for (; isBefore(at, time, start); ++next[at])
+        received ? buffers.open(bytesOf(way), /*isMessage=*/true)
+                 : buffers.close(bytesOf(way));
+    }
+}
+
+/// What an operation makes begins before what it uses ends.
+void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
+  const Stage &stage = trial.cut.stages[entry.stage];
+  bool forward = entry.op == Op::Forward;
+  if (entry.op != Op::BackwardWeight)
+    for (Id way : (forward ? trial.forwardOut : trial.backwardOut)[entry.stage])
+      buffers.open(bytesOf(trial.ways[way]));
+  countSaved(stage, entry.op, buffers);
+  if (entry.op != Op::BackwardWeight)
+    for (Id way : (forward ? trial.forwardIn : trial.backwardIn)[entry.stage])
+      buffers.close(bytesOf(trial.ways[way]));
+}
+
+std::vector<Bytes> OrderTrial::arenas() const {
+  std::vector<Bytes> bytes;
+  for (Id rank = 0; rank < ranks; ++rank)
+    bytes.push_back(RankWalk(*this, rank).bytes());
+  return bytes;
 }
 
 } // namespace sluice

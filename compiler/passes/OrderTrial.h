@@ -26,12 +26,12 @@ public:
   // Of the last run that was true:
   Ticks makespan() const { return latestEnd; }
   Ticks span() const { return longestSpan; }
-  /// At most as many bytes as the arena of each rank will take: each kind of
-  /// message buffer has its peak at the same time, and whatever ends together
-  /// with something that begins is too late for it. Linear.
-  std::vector<Bytes> mostBytes() const;
+  /// The bytes of each rank's arena in a plan of it, as lowering orders and
+  /// places its buffers; at least those where operations take no time. Linear
+  /// in operations and messages.
+  std::vector<Bytes> arenas() const;
 
-  /// At least as many: state and what is in flight, without messages. Needs no
+  /// Less than that: state and what is in flight, without messages. Needs no
   /// run. Linear.
   std::vector<Bytes> leastBytes(const Orders &orders) const;
 
@@ -67,13 +67,14 @@ private:
   void finish(uint32_t position, Ticks end);
   void advance(Id rank);
   Bytes stateBytes(Id rank) const;
-  uint64_t peakOf(const Way &way, bool received) const;
-  Ticks startAfter(Id rank, uint32_t position) const;
+  /// Walks a rank's list of operations and counts its buffers.
+  class RankWalk;
 
   const StageGraph &cut;
   uint32_t ranks, microbatches;
   std::vector<Id> rankOfStage;
   std::vector<Way> ways;
+  std::vector<std::vector<Id>> waysOf; ///< between a rank and others
   std::vector<std::vector<Id>> forwardIn, forwardOut; ///< ways of a stage
   std::vector<std::vector<Id>> backwardIn, backwardOut;
   uint32_t links = 0;

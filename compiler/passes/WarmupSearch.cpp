@@ -6,15 +6,15 @@
 // line that are as good; then single ranks and all before or behind one get one
 // more or one fewer, for as long as that helps and there are trials left.
 //
-// Under a memory limit every rank's counts are cut off at what it can hold, and
-// the derived ones also end where a longer period makes them fit. How much
-// messages hold is only known between bounds (OrderTrial.h): the search begins
-// with the lower one. Where the upper one does not fit, a plan tells; if it is
-// over the limit, another search keeps to the upper bound.
+// Under a memory limit every rank's counts are cut off at what it can hold
+// without messages, and the derived ones also end where a longer period makes
+// them fit. What is still over the limit loses as many counts on the ranks that
+// are.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/WarmupSearch.h"
 
+#include "compiler/passes/BufferLayout.h"
 #include "compiler/passes/OrderTrial.h"
 #include "compiler/passes/PassManager.h"
 #include "compiler/passes/WarmupRules.h"
@@ -28,11 +28,11 @@ namespace sluice {
 
 namespace {
 
-/// Orders timed in a search; half of them where one is more than caches hold,
-/// a quarter where the search is done again.
+/// Orders timed in a search; half of them where one is more than caches hold.
 constexpr unsigned kTrials = 64;
 constexpr uint64_t kLargeOrder = 1 << 15; ///< forwards and backwards
 constexpr unsigned kPeriods = 12;         ///< derived counts tried
+constexpr unsigned kRepairs = 8; ///< tries to make fit what is over the limit
 
 class WarmupSearch {
 public:
@@ -51,21 +51,23 @@ private:
     }
   };
 
+  /// Counts that run, but do not fit.
+  struct Rejected {
+    Tried tried;
+    Counts fewer; ///< as many as a rank is over the limit
+  };
+
   Counts standard() const;
   Counts standardThatRuns();
   Orders ordersOf(const Counts &counts) const {
     return ordersWith(choice, *c.stages, counts);
   }
   std::optional<Ticks> objectiveOf(const Orders &orders);
-  bool isWithin(llvm::ArrayRef<Bytes> arenas) const {
-    return llvm::all_of(arenas, [&](Bytes arena) { return arena <= *room; });
-  }
-  bool fitsWith(const Orders &orders) const;
+  bool mayFit(const Orders &orders) const;
+  Counts countsOver() const;
+  Bytes bytesPerCount(Id rank) const;
   bool consider(const Counts &counts);
   bool mayHave(const Counts &counts) const;
-  const Tried &best() const {
-    return *std::min_element(tried.begin(), tried.end());
-  }
 
   void findCaps();
   void tryRules();
@@ -75,10 +77,8 @@ private:
   bool improveAt(Id at);
   bool search();
 
+  void repair();
   void readLimit();
-  std::vector<Bytes> arenasOf(const Counts &counts);
-  bool fits(const Counts &counts);
-  Counts searchWithinLimit();
 
   std::vector<std::string> explain(const Counts &counts) const;
   WarmupCounts result(const Counts &counts) const;
@@ -92,13 +92,12 @@ private:
   std::vector<Id> order; ///< ranks along the pipeline
   Counts book;           ///< the standard ones, if need be raised
   std::optional<WarmupRules> rules;
-  std::optional<Bytes> room;   ///< of an arena; none: unlimited
-  std::vector<Bytes> messages; ///< what they are taken to hold, per rank
-  Counts caps;                 ///< what each rank can hold
-  std::vector<Tried> tried;    ///< that run and fit
+  std::optional<Bytes> room; ///< of an arena; none: unlimited
+  Counts caps;               ///< what each rank can hold
+  std::optional<Tried> best; ///< of those that run and fit
+  std::vector<Rejected> rejected;
   std::vector<Counts> seen;
   unsigned trialsLeft;
-  bool certain = false; ///< what is tried must fit by the upper bound
 };
 
 } // namespace
@@ -109,8 +108,7 @@ WarmupSearch::WarmupSearch(Compilation &compilation)
       most(choice.sizes.microbatches * choice.sizes.chunks),
       trial(*c.stages, choice.placement, choice.sizes.microbatches,
             c.spec->model.timeUnit, network),
-      order(choice.placement.ranksInOrder()), messages(ranks, 0),
-      caps(ranks, most),
+      order(choice.placement.ranksInOrder()), caps(ranks, most),
       trialsLeft(2 * uint64_t(ranks) * most > kLargeOrder ? kTrials / 2
                                                           : kTrials) {}
 
@@ -129,14 +127,37 @@ std::optional<Ticks> WarmupSearch::objectiveOf(const Orders &orders) {
                                                              : trial.makespan();
 }
 
-bool WarmupSearch::fitsWith(const Orders &orders) const {
+/// Whether what is in flight leaves room for messages.
+bool WarmupSearch::mayFit(const Orders &orders) const {
   if (!room)
     return true;
-  std::vector<Bytes> least = trial.leastBytes(orders);
-  for (Id rank = 0; rank < ranks; ++rank)
-    if (least[rank] + messages[rank] > *room)
-      return false;
-  return true;
+  return llvm::all_of(trial.leastBytes(orders),
+                      [&](Bytes least) { return least <= *room; });
+}
+
+/// By how many counts each rank of the last trial is over the limit.
+Counts WarmupSearch::countsOver() const {
+  Counts over(ranks, 0);
+  if (!room)
+    return over;
+  std::vector<Bytes> arenas = trial.arenas();
+  for (auto [at, rank] : llvm::enumerate(order))
+    if (arenas[rank] > *room)
+      over[at] = static_cast<uint32_t>(std::min<Bytes>(
+          most, (arenas[rank] - *room - 1) / bytesPerCount(rank) + 1));
+  return over;
+}
+
+/// What one more microbatch in flight takes on `rank`, at least 1.
+Bytes WarmupSearch::bytesPerCount(Id rank) const {
+  Bytes each = 1;
+  for (const Placement::Holding &held :
+       choice.placement.holdingsOf(rank, choice.sizes.microbatches)) {
+    const StageBytes &bytes = c.stages->stages[held.stage].bytes;
+    each = std::max(each, alignedSize(bytes.activation - bytes.keptForWeight) +
+                              alignedSize(bytes.keptForWeight));
+  }
+  return each;
 }
 
 /// Whether `counts` fall along the pipeline, within the caps.
@@ -153,17 +174,23 @@ bool WarmupSearch::consider(const Counts &counts) {
     return false;
   seen.push_back(counts);
   Orders orders = ordersOf(counts);
-  if (!fitsWith(orders))
+  if (!mayFit(orders))
     return false;
   --trialsLeft;
   std::optional<Ticks> objective = objectiveOf(orders);
-  if (!objective || (certain && !isWithin(trial.mostBytes())))
+  if (!objective)
     return false;
   Tried found{counts, *objective,
               std::accumulate(counts.begin(), counts.end(), uint64_t(0))};
-  bool better = tried.empty() || found < best();
-  tried.push_back(std::move(found));
-  return better;
+  if (best && !(found < *best))
+    return false;
+  Counts over = countsOver();
+  if (llvm::any_of(over, [](uint32_t count) { return count != 0; })) {
+    rejected.push_back({std::move(found), std::move(over)});
+    return false;
+  }
+  best = std::move(found);
+  return true;
 }
 
 //===----------------------------------------------------------------------===//
@@ -184,7 +211,7 @@ void WarmupSearch::findCaps() {
       break;
     std::vector<Bytes> least = trial.leastBytes(ordersOf(middle));
     for (auto [at, rank] : llvm::enumerate(order))
-      (least[rank] + messages[rank] <= *room ? low : high)[at] = middle[at];
+      (least[rank] <= *room ? low : high)[at] = middle[at];
   }
   caps = low;
 }
@@ -256,7 +283,7 @@ void WarmupSearch::tryPeriods() {
 /// The fewest of eight steps from the least counts to the best that are as
 /// good.
 void WarmupSearch::tryFewer() {
-  Counts to = best().counts, low = cutOff(book, to);
+  Counts to = best->counts, low = cutOff(book, to);
   if (rules->apply())
     low = cutOff(rules->forTrips(rules->shortestPeriod()), low);
   if (consider(low))
@@ -271,7 +298,7 @@ void WarmupSearch::tryFewer() {
 /// Tries one more and one fewer on the rank at `at`, on all before and on all
 /// behind; true if that is better.
 bool WarmupSearch::improveAt(Id at) {
-  Counts from = best().counts;
+  Counts from = best->counts;
   auto changed = [&](Id begin, Id end, int by) {
     Counts counts = from;
     for (Id each = begin; each < end; ++each) {
@@ -291,23 +318,36 @@ void WarmupSearch::improve() {
     since = improveAt(at) ? 0 : since + 1;
 }
 
-/// Fills `tried`; false if nothing that fits is found.
+/// Takes counts from the best that do not fit until they do or are no longer
+/// the best.
+void WarmupSearch::repair() {
+  for (unsigned i = 0; i < kRepairs && !rejected.empty(); ++i) {
+    auto least =
+        llvm::min_element(rejected, [](const Rejected &a, const Rejected &b) {
+          return a.tried < b.tried;
+        });
+    if (best && !(least->tried < *best))
+      return;
+    Counts counts = least->tried.counts;
+    for (auto [count, over] : llvm::zip(counts, least->fewer))
+      count -= std::min(count, over);
+    rejected.erase(least);
+    consider(cutOff(counts, counts));
+  }
+}
+
+/// Finds `best`; false if nothing is found that fits.
 bool WarmupSearch::search() {
   findCaps();
-  tried.clear();
-  seen.clear();
   tryRules();
   tryPeriods();
-  if (tried.empty())
+  repair();
+  if (!best)
     return false;
   tryFewer();
   improve();
   return true;
 }
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
 
 /// Takes the limit from where every plan gets it.
 void WarmupSearch::readLimit() {
@@ -319,55 +359,6 @@ void WarmupSearch::readLimit() {
   const Plan &plan = *empty.plan;
   if (plan.memoryLimit != 0)
     room = plan.memoryLimit - std::min(plan.memoryLimit, plan.memoryAllowance);
-}
-
-/// The arena of each rank of a plan with `counts`, which run.
-std::vector<Bytes> WarmupSearch::arenasOf(const Counts &counts) {
-  Diagnostics ignored;
-  Compilation lowered(ignored);
-  lowered.spec = c.spec;
-  lowered.stages = c.stages;
-  lowered.orders = ordersOf(counts);
-  std::vector<Bytes> arenas;
-  for (bool (*pass)(Compilation &) :
-       {passes::BuildGraph, passes::ScheduleOps, passes::SimulateOps,
-        passes::LowerToPlan, passes::AssignBuffers})
-    if (!pass(lowered))
-      return arenas;
-  for (const RankPlan &rank : lowered.plan->ranks)
-    arenas.push_back(rank.arenaBytes);
-  return arenas;
-}
-
-/// Whether a plan with `counts`, which run, keeps to the limit; where only a
-/// plan can tell, that also tells what messages hold.
-bool WarmupSearch::fits(const Counts &counts) {
-  Orders orders = ordersOf(counts);
-  trial.run(orders);
-  if (isWithin(trial.mostBytes()))
-    return true;
-  std::vector<Bytes> arenas = arenasOf(counts);
-  std::vector<Bytes> least = trial.leastBytes(orders);
-  for (Id rank = 0; rank < arenas.size(); ++rank)
-    messages[rank] = arenas[rank] - std::min(arenas[rank], least[rank]);
-  return !arenas.empty() && isWithin(arenas);
-}
-
-/// The best counts that fit; where nothing does, the least that run, so that
-/// the gate says what is missing.
-Counts WarmupSearch::searchWithinLimit() {
-  unsigned again = trialsLeft / 4;
-  if (search()) {
-    Counts found = best().counts;
-    if (fits(found))
-      return found;
-    certain = true;
-    trialsLeft = again;
-    if (search())
-      return best().counts;
-  }
-  Counts least(ranks, book.back());
-  return trial.run(ordersOf(least)) ? least : book;
 }
 
 //===----------------------------------------------------------------------===//
@@ -384,7 +375,7 @@ std::vector<bool> WarmupSearch::boundByMemory(const Counts &counts) const {
     more.push_back(std::min(count + 1, most));
   std::vector<Bytes> least = trial.leastBytes(ordersOf(more));
   for (auto [at, rank] : llvm::enumerate(order))
-    bound[at] = least[rank] + messages[rank] > *room;
+    bound[at] = least[rank] > *room;
   return bound;
 }
 
@@ -435,11 +426,12 @@ WarmupCounts WarmupSearch::run() {
   book = standardThatRuns();
   rules.emplace(c, book.back(), most);
   readLimit();
-  Counts found = book; // let the gate say why nothing runs
-  if (room)
-    found = searchWithinLimit();
-  else if (search())
-    found = best().counts;
+  // Where nothing runs or fits, the gate says why of the least that run.
+  Counts found(ranks, book.back());
+  if (search())
+    found = best->counts;
+  else if (!trial.run(ordersOf(found)))
+    found = book;
   WarmupCounts counts = result(found);
   counts.bounds = explain(found);
   return counts;
