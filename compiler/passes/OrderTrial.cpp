@@ -143,8 +143,7 @@ bool OrderTrial::run(const Orders &order) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// What `rank` keeps for the whole run, and the gradients of a tied stage that
-/// it is sent.
+/// What `rank` keeps for the whole run.
 Bytes OrderTrial::stateBytes(Id rank) const {
   Bytes sum = 0, workspace = 0;
   for (Id stage = 0; stage < cut.stages.size(); ++stage) {
@@ -154,11 +153,19 @@ Bytes OrderTrial::stateBytes(Id rank) const {
     for (Bytes bytes :
          {of.bytes.parameters, of.bytes.gradients, of.bytes.optimizer})
       sum += alignedSize(bytes);
-    if (of.tiedTo != kNone && rankOfStage[of.tiedTo] != rank)
-      sum += alignedSize(of.bytes.tied);
     workspace = std::max(workspace, of.bytes.workspace);
   }
   return sum + alignedSize(workspace);
+}
+
+/// Visits the bytes of the gradients of tied stages that `rank` is sent.
+void OrderTrial::forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const {
+  for (Id stage = 0; stage < cut.stages.size(); ++stage) {
+    const Stage &of = cut.stages[stage];
+    if (rankOfStage[stage] == rank && of.tiedTo != kNone &&
+        rankOfStage[of.tiedTo] != rank)
+      visit(of.bytes.tied);
+  }
 }
 
 namespace {
@@ -235,6 +242,7 @@ std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
     BufferCount buffers;
     for (const OrderEntry &entry : order.rank(rank))
       countSaved(cut.stages[entry.stage], entry.op, buffers);
+    forTied(rank, [&](Bytes bytes) { buffers.open(bytes); });
     least.push_back(stateBytes(rank) + buffers.bytes());
   }
   return least;
@@ -257,6 +265,8 @@ public:
       compute(orders.entries[at]);
     }
     messagesUntil(kMaxTicks);
+    trial.forTied(
+        rank, [&](Bytes bytes) { buffers.open(bytes, /*isMessage=*/true); });
     return trial.stateBytes(rank) + buffers.bytes();
   }
 

@@ -67,6 +67,7 @@ private:
   void finish(uint32_t position, Ticks end);
   void advance(Id rank);
   Bytes stateBytes(Id rank) const;
+  void forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const;
   /// Walks a rank's list of operations and counts its buffers.
   class RankWalk;
 
