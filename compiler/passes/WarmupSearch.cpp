@@ -472,10 +472,12 @@ WarmupCounts WarmupSearch::runStandard() {
     furthest = std::max(furthest, raised - count);
   if (furthest != 0)
     found.bounds.push_back(
-        "warmup: " + std::to_string(furthest) + " more than the rule of " +
-        std::string(choice.info->text) +
-        " says, at most all forwards of a rank, so that the "
-        "ranks do not wait for each other in the last group");
+        "warmup: " + std::to_string(furthest) +
+        " more on each rank than the rule of " +
+        std::string(choice.info->text) + " says, up to its " +
+        std::to_string(most) +
+        " forwards, so that the ranks do not wait for each other in the last "
+        "group");
   return found;
 }
 

@@ -262,3 +262,40 @@ TEST_CASE("warmup: auto keeps to what the standard counts reach within a limit "
     CHECK(found.makespan <= standard.makespan);
   }
 }
+
+TEST_CASE("warmup: the note on a short last group says the largest difference "
+          "from the rule") {
+  // Interleaved, groups of N = p: 2(p-1-r) + (v-1)N, at most m·v.
+  for (uint32_t ranks : {3u, 4u, 5u})
+    for (uint32_t chunks : {2u, 3u, 4u})
+      for (uint32_t microbatches = ranks; microbatches < 3 * ranks;
+           ++microbatches) {
+        CAPTURE(ranks, chunks, microbatches);
+        Result found =
+            compile(equal(ranks * chunks, "1", "2"),
+                    pipeline("interleaved-1f1b", ranks, microbatches,
+                             ", virtual_stages: " + std::to_string(chunks)));
+        REQUIRE(found.ok);
+        uint32_t all = microbatches * chunks, most = 0;
+        auto rule = [&](uint32_t rank) {
+          return 2 * (ranks - 1 - rank) + (chunks - 1) * ranks;
+        };
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          REQUIRE(found.warmup[rank] >= std::min(all, rule(rank)));
+          most = std::max(most, found.warmup[rank] - std::min(all, rule(rank)));
+        }
+        for (uint32_t rank = 0; rank < ranks; ++rank)
+          CHECK(found.warmup[rank] == std::min(all, rule(rank) + most));
+        if (most == 0)
+          CHECK(found.bounds.empty());
+        else
+          CHECK(found.bounds ==
+                std::vector<std::string>{
+                    "warmup: " + std::to_string(most) +
+                    " more on each rank than the rule of interleaved-1f1b "
+                    "says, up to its " +
+                    std::to_string(all) +
+                    " forwards, so that the ranks do not wait for each other "
+                    "in the last group"});
+      }
+}
