@@ -10,7 +10,7 @@
 
 namespace sluice {
 
-/// Measures many orders of the same stages, some twenty times as fast as a
+/// Measures many orders of the same stages, five times as fast as a
 /// graph, a simulation and a plan of each would: searches ask it. Needs one
 /// copy of each stage, each with its microbatches in order, and no pairs.
 class OrderTrial {

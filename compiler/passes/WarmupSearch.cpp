@@ -3,8 +3,8 @@
 // Counts by measure instead of by the book. Tried are the book's, the derived
 // ones (WarmupRules.cpp) for periods from the shortest on, and twice those; a
 // bisection between the least and the best of them finds the fewest on that
-// line that are as good; then single ranks and all before or behind one get one
-// more or one fewer, for as long as that helps and there are trials left.
+// line that are as good; then one rank, two, or all before or behind one get
+// one more or one fewer, for as long as that helps and there are trials left.
 //
 // Under a memory limit every rank's counts are cut off at what it can hold
 // without messages, and the derived ones also end where a longer period makes
@@ -28,11 +28,9 @@ namespace sluice {
 
 namespace {
 
-/// Orders timed in a search; half of them where one is more than caches hold.
-constexpr unsigned kTrials = 64;
-constexpr uint64_t kLargeOrder = 1 << 15; ///< forwards and backwards
-constexpr unsigned kPeriods = 12;         ///< derived counts tried
-constexpr unsigned kRepairs = 8; ///< tries to make fit what is over the limit
+constexpr unsigned kTrials = 32;  ///< orders timed in a search
+constexpr unsigned kPeriods = 12; ///< derived counts tried
+constexpr unsigned kRepairs = 8;  ///< tries to make fit what is over the limit
 
 class WarmupSearch {
 public:
@@ -74,7 +72,9 @@ private:
   void tryPeriods();
   void tryFewer();
   void improve();
-  bool improveAt(Id at);
+  bool tryChange(Id begin, Id end, int by, Id also = kNone, int alsoBy = 0);
+  bool improveOne();
+  bool improveTwo();
   bool search();
 
   void repair();
@@ -97,7 +97,7 @@ private:
   std::optional<Tried> best; ///< of those that run and fit
   std::vector<Rejected> rejected;
   std::vector<Counts> seen;
-  unsigned trialsLeft;
+  unsigned trialsLeft = kTrials;
 };
 
 } // namespace
@@ -108,9 +108,7 @@ WarmupSearch::WarmupSearch(Compilation &compilation)
       most(choice.sizes.microbatches * choice.sizes.chunks),
       trial(*c.stages, choice.placement, choice.sizes.microbatches,
             c.spec->model.timeUnit, network),
-      order(choice.placement.ranksInOrder()), caps(ranks, most),
-      trialsLeft(2 * uint64_t(ranks) * most > kLargeOrder ? kTrials / 2
-                                                          : kTrials) {}
+      order(choice.placement.ranksInOrder()), caps(ranks, most) {}
 
 Counts WarmupSearch::standard() const {
   Counts counts;
@@ -295,27 +293,46 @@ void WarmupSearch::tryFewer() {
   }
 }
 
-/// Tries one more and one fewer on the rank at `at`, on all before and on all
-/// behind; true if that is better.
-bool WarmupSearch::improveAt(Id at) {
-  Counts from = best->counts;
-  auto changed = [&](Id begin, Id end, int by) {
-    Counts counts = from;
-    for (Id each = begin; each < end; ++each) {
-      if (by < 0 && counts[each] == 0)
-        return false;
-      counts[each] += by;
-    }
-    return consider(counts);
+/// Tries the best counts, those from `begin` to `end` changed by `by` and the
+/// one at `also`, if any, by `alsoBy`; true if that is better.
+bool WarmupSearch::tryChange(Id begin, Id end, int by, Id also, int alsoBy) {
+  Counts counts = best->counts;
+  bool isLegal = true;
+  auto change = [&](uint32_t &count, int step) {
+    isLegal &= step > 0 || count > 0;
+    count += step;
   };
-  return changed(at, at + 1, -1) || changed(at, ranks, -1) ||
-         changed(at, at + 1, +1) || changed(0, at + 1, +1);
+  for (Id at = begin; at < end; ++at)
+    change(counts[at], by);
+  if (also != kNone)
+    change(counts[also], alsoBy);
+  return isLegal && consider(counts);
+}
+
+/// Tries one more and one fewer on single ranks, on all before and on all
+/// behind.
+bool WarmupSearch::improveOne() {
+  bool better = false;
+  for (Id at = 0; at < ranks; ++at)
+    better |= tryChange(at, at + 1, -1) || tryChange(at, ranks, -1) ||
+              tryChange(at, at + 1, +1) || tryChange(0, at + 1, +1);
+  return better;
+}
+
+/// Tries the same on two ranks at once.
+bool WarmupSearch::improveTwo() {
+  for (Id at = 0; at < ranks; ++at)
+    for (Id also = at + 1; also < ranks && trialsLeft > 0; ++also)
+      for (int by : {-1, +1})
+        for (int alsoBy : {-1, +1})
+          if (tryChange(at, at + 1, by, also, alsoBy))
+            return true;
+  return false;
 }
 
 void WarmupSearch::improve() {
-  for (Id since = 0, at = 0; since < ranks && trialsLeft > 0;
-       at = (at + 1) % ranks)
-    since = improveAt(at) ? 0 : since + 1;
+  while (trialsLeft > 0 && (improveOne() || improveTwo()))
+    continue;
 }
 
 /// Takes counts from the best that do not fit until they do or are no longer
@@ -398,10 +415,11 @@ std::vector<std::string> WarmupSearch::explain(const Counts &counts) const {
       continue;
     texts.push_back(
         "warmup of rank " + number(order[at]) + ": " + number(counts[at]) +
-        " of the standard " + number(wanted[at]) + ", " +
-        (bound[at] ? "memory"
-                   : "as many as rank " + number(order[*first]) +
-                         " has memory for the others to be of use"));
+        " of the standard " + number(wanted[at]) +
+        (bound[at]
+             ? ", memory"
+             : "; more are of no use while rank " + number(order[*first]) +
+                   " has memory for " + number(counts[*first])));
   }
   if (furthest)
     texts.push_back("warmup: auto takes up to " +

@@ -143,12 +143,14 @@ TEST_CASE("warmup: auto degrades step by step within the memory limit") {
                          std::string(output) + "}";
     for (const char *latency : {"0", "1"}) {
       Ticks before = 0;
-      for (Bytes held = 12; held > 0; --held) {
+      for (uint32_t held = 11; held > 0; --held) {
         CAPTURE(output, latency, held);
-        Bytes limit = 1024 * held;
+        Bytes limit = 1024 * Bytes(held);
         Result found =
             compile(layers, pipeline("1f1b", 4, 12, limited(limit)), latency);
-        Ticks best = bestOfAll(layers, "1f1b", 4, 12, 8, limit, latency);
+        // What is saved alone takes a kB for each of one more than the count.
+        uint32_t most = std::min<uint32_t>(7, held - 1);
+        Ticks best = bestOfAll(layers, "1f1b", 4, 12, most, limit, latency);
         REQUIRE(found.ok == (best != 0));
         if (!found.ok)
           continue;
@@ -196,9 +198,23 @@ TEST_CASE("warmup: auto says where memory bounds it, and where it takes more "
   using Texts = std::vector<std::string>;
   // The standard 3, 2, 1, 0 with 4, 3, 2, 1 in flight.
   CHECK(boundsOf(4, "0").empty());
-  Texts three = boundsOf(3, "0");
-  REQUIRE(!three.empty());
-  CHECK(three.front() == "warmup of rank 0: 2 of the standard 3, memory");
+  for (uint32_t held : {1u, 2u, 3u}) {
+    Result bound = compile(equal(4, "1", "2"),
+                           pipeline("1f1b", 4, 16, limited(1024 * held)), "0");
+    Texts expected;
+    for (uint32_t rank = 0; rank < 4; ++rank)
+      if (bound.warmup[rank] < 3 - rank)
+        expected.push_back(
+            "warmup of rank " + std::to_string(rank) + ": " +
+            std::to_string(bound.warmup[rank]) + " of the standard " +
+            std::to_string(3 - rank) +
+            (bound.warmup[rank] + 1 == held
+                 ? ", memory"
+                 : "; more are of no use while rank 0 has memory for " +
+                       std::to_string(held - 1)));
+    CHECK(bound.bounds == expected);
+    CHECK(bound.warmup[0] == held - 1);
+  }
   // A hop of latency 1 takes 2 of the 3 that rank 0 lasts: 6, 4, 2, 0 hide it.
   CHECK(boundsOf(12, "1") ==
         Texts{"warmup: auto takes up to 3 more than the standard counts (rank "
