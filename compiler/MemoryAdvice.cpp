@@ -61,14 +61,15 @@ void Advice::trySchedules() {
           [&](PipelineSpec &pipeline) { setSchedule(pipeline, info.text); });
 }
 
+/// The largest count that fits: the spec's own does not.
 void Advice::trySmaller(const std::string &key,
                         Located<uint32_t> PipelineSpec::*field) {
   uint32_t now = (spec.pipeline.*field).value;
-  if (now > 1)
-    tryChange(
-        key + ": " + std::to_string(now / 2) + " instead of " +
-            std::to_string(now) + " (a smaller batch)",
-        [&](PipelineSpec &pipeline) { (pipeline.*field).value = now / 2; });
+  uint32_t count = largestWithin(spec, limit, field, now).count;
+  if (count != 0)
+    tryChange(key + ": " + std::to_string(count) + " instead of " +
+                  std::to_string(now) + " (a smaller batch)",
+              [&](PipelineSpec &pipeline) { (pipeline.*field).value = count; });
 }
 
 void Advice::tryWarmup() {

@@ -8,8 +8,8 @@ namespace sluice {
 
 /// Adds to the last error, which says that the plan of `compilation` needs more
 /// than its memory limit (reportOverLimit), changes of the spec that would fit,
-/// each found by compiling it. Needs a spec, warmup counts and a plan. A few
-/// compilations long.
+/// each found by compiling it. Needs a spec, warmup counts and a plan. Some
+/// tens of compilations long.
 void adviseOnLimit(Compilation &compilation);
 
 } // namespace sluice

@@ -4,6 +4,8 @@
 #include "compiler/passes/PassManager.h"
 #include "compiler/schedules/Choice.h"
 
+#include <algorithm>
+
 namespace sluice {
 
 std::optional<Needs> needsOf(const Spec &spec) {
@@ -42,6 +44,60 @@ uint32_t largestThatFits(uint32_t low, uint32_t high,
     (fits(tried) ? low : high) = tried;
   }
   return low;
+}
+
+/// Finds the largest of one count of a spec with which it fits a limit.
+namespace {
+class Search {
+public:
+  Search(const Spec &original, Bytes memoryLimit,
+         Located<uint32_t> PipelineSpec::*counted)
+      : spec(original), limit(memoryLimit), field(counted) {}
+
+  Largest upTo(uint32_t ceiling);
+
+private:
+  bool legal(uint32_t count) { return scheduleIsLegal(with(count)); }
+  bool fits(uint32_t count) {
+    std::optional<Needs> needed = needsOf(with(count));
+    return needed && needed->largestRank <= limit;
+  }
+  const Spec &with(uint32_t count) {
+    (spec.pipeline.*field).value = count;
+    return spec;
+  }
+
+  Spec spec;
+  Bytes limit;
+  Located<uint32_t> PipelineSpec::*field;
+};
+
+} // namespace
+
+/// Doubles the spec's own count, which is legal, as far as it fits; then
+/// halves the rest.
+Largest Search::upTo(uint32_t ceiling) {
+  uint32_t now = (spec.pipeline.*field).value, low = 0, high = now;
+  while (fits(high)) {
+    low = high;
+    if (low >= ceiling)
+      return {low, true};
+    high = std::min(ceiling, low * 2);
+    while (high > low && !legal(high))
+      --high;
+    if (high == low)
+      return {low, true};
+  }
+  return {largestThatFits(
+              low, high, [&](uint32_t count) { return legal(count); },
+              [&](uint32_t count) { return fits(count); }),
+          false};
+}
+
+Largest largestWithin(const Spec &spec, Bytes limit,
+                      Located<uint32_t> PipelineSpec::*counted,
+                      uint32_t ceiling) {
+  return Search(spec, limit, counted).upTo(ceiling);
 }
 
 } // namespace sluice

@@ -42,6 +42,18 @@ uint32_t largestThatFits(uint32_t low, uint32_t high,
                          llvm::function_ref<bool(uint32_t)> legal,
                          llvm::function_ref<bool(uint32_t)> fits);
 
+/// The largest of a count of the spec with which the plan fits.
+struct Largest {
+  uint32_t count = 0;    ///< 0: it fits with none
+  bool bySearch = false; ///< the search ended there: memory may allow more
+};
+
+/// The largest count up to `ceiling` with which `spec` needs at most `limit`
+/// bytes a rank. Its own count is legal. Logarithmic in compilations.
+Largest largestWithin(const Spec &spec, Bytes limit,
+                      Located<uint32_t> PipelineSpec::*counted,
+                      uint32_t ceiling);
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_TRIAL_H

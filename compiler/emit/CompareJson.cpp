@@ -56,6 +56,10 @@ void JsonComparison::row(const ComparedSchedule &row) {
       json.attribute("reason", nullptr);
     else
       json.attribute("reason", escaped(row.reason));
+    json.attributeArray("keys", [&] {
+      for (const std::string &key : row.keys)
+        json.value("pipeline." + key);
+    });
     if (row.planned)
       return numbers(row);
     for (const char *key :

@@ -30,6 +30,7 @@ private:
   std::vector<std::string> numbers(const ComparedSchedule &row) const;
   std::string remark(const ComparedSchedule &row) const;
   void legend();
+  void keys();
 
   const Comparison &comparison;
   llvm::raw_ostream &out;
@@ -93,6 +94,25 @@ void TextComparison::legend() {
     out << "note: where the span is less than the makespan, ranks begin and "
            "end the step at different times; gradient clipping is a barrier "
            "between steps: with it span buys nothing\n";
+  keys();
+}
+
+/// Says of each key of the spec that some rows leave out which ones do.
+void TextComparison::keys() {
+  std::vector<std::string> seen;
+  for (const ComparedSchedule &row : comparison.schedules)
+    for (const std::string &key : row.keys) {
+      if (llvm::is_contained(seen, key))
+        continue;
+      seen.push_back(key);
+      std::string without;
+      for (const ComparedSchedule &other : comparison.schedules)
+        if (!llvm::is_contained(other.keys, key))
+          without += (without.empty() ? "" : ", ") + escaped(other.name);
+      if (!without.empty())
+        out << "note: without the spec's pipeline." << key << ": " << without
+            << '\n';
+    }
 }
 
 void TextComparison::write() {

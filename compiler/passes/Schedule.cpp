@@ -65,6 +65,15 @@ static bool checkWarmupList(Compilation &c, llvm::ArrayRef<uint32_t> counts) {
   return ok;
 }
 
+/// The schedules whose counts a spec may give.
+static std::string adjustableSchedules() {
+  std::string names;
+  for (const ScheduleInfo &info : allSchedules())
+    if (info.adjustableWarmup)
+      names += (names.empty() ? "" : ", ") + std::string(info.text);
+  return names;
+}
+
 bool passes::ChooseWarmup(Compilation &c) {
   const ScheduleInfo *info = c.choice->info;
   c.warmup.emplace();
@@ -74,9 +83,11 @@ bool passes::ChooseWarmup(Compilation &c) {
   const auto *list = std::get_if<std::vector<uint32_t>>(&pipeline.warmup.value);
   bool isAuto = std::holds_alternative<WarmupAuto>(pipeline.warmup.value);
   if ((list || isAuto) && !info->adjustableWarmup)
-    c.diagnostics.warning(pipeline.warmup.where,
-                          "pipeline.warmup has no effect with schedule " +
-                              pipeline.schedule.value);
+    c.diagnostics
+        .warning(pipeline.warmup.where,
+                 "pipeline.warmup has no effect with schedule " +
+                     pipeline.schedule.value)
+        .note("schedules that take warmup counts: " + adjustableSchedules());
   if (list && info->adjustableWarmup) {
     if (!checkWarmupList(c, *list))
       return false;
@@ -109,12 +120,8 @@ bool passes::OrderOps(Compilation &c) {
     c.orders = choice.orders;
     return true;
   }
-  std::vector<RankProgram> programs = choice.info->programs(
-      choice.sizes, alongPipeline(c.warmup->perRank, choice.placement));
-  auto trained = [&](Id stage) { return c.stages->stages[stage].backward; };
-  c.orders = listOrders({choice.sizes, choice.placement, choice.info->lanes,
-                         choice.splitBackward, trained},
-                        programs);
+  c.orders = ordersWith(choice, *c.stages,
+                        alongPipeline(c.warmup->perRank, choice.placement));
   c.orders->name = choice.info->text;
   c.orders->warmup = c.warmup->perRank;
   return true;

@@ -1,27 +1,23 @@
 //===- WarmupSearch.cpp - `warmup: auto` ---------------------------------===//
 //
-// Counts by measure instead of by the book. A rank needs as many microbatches
-// in flight as fit into the time from a forward to the end of its backward, at
-// one per period of the slowest rank:
-//
-//   n(r) = ceil((F_r + D_r + B_r) / T),   w(r) = n(r) - 1,
-//   D_r = Σ_{j>r} d_j,   d_j = F_j + B_j + both messages before j,
-//   T = max_j (F_j + B_j).
-//
-// With equal stages and free messages that is 1F1B's count, p-1-r. Since ranks
-// alternate, a hop may cost a whole period: Σ_{j>r} ceil(d_j / T) is the safe
-// count. Both, twice the first, and the schedule's own are simulated, and a
+// Counts by measure instead of by the book. Tried are the book's, the derived
+// ones (WarmupRules.cpp) for periods from the shortest on, and twice those; a
 // bisection between the least and the best of them finds the fewest on that
-// line that are as good: eight simulations. Where these do not fit the memory
-// limit, each rule is cut off and scaled down to what fits, and the best of
-// those is taken: some twenty.
+// line that are as good; then one rank, two, or all before or behind one get
+// one more or one fewer, for as long as that helps and there are trials left.
+//
+// Under a memory limit every rank's counts are cut off at what it can hold
+// without messages, and the derived ones also end where a longer period makes
+// them fit. What is still over the limit loses as many counts on the ranks that
+// are.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/WarmupSearch.h"
 
 #include "compiler/passes/BufferLayout.h"
-#include "compiler/passes/GraphBuilder.h"
+#include "compiler/passes/OrderTrial.h"
 #include "compiler/passes/PassManager.h"
+#include "compiler/passes/WarmupRules.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -32,14 +28,13 @@ namespace sluice {
 
 namespace {
 
-using Counts = std::vector<uint32_t>; ///< along the pipeline
+constexpr unsigned kTrials = 32;  ///< orders timed in a search
+constexpr unsigned kPeriods = 12; ///< derived counts tried
+constexpr unsigned kRepairs = 8;  ///< tries to make fit what is over the limit
 
 class WarmupSearch {
 public:
-  explicit WarmupSearch(Compilation &compilation)
-      : c(compilation), choice(*c.choice), network(c.network()),
-        ranks(choice.sizes.ranks),
-        most(choice.sizes.microbatches * choice.sizes.chunks) {}
+  explicit WarmupSearch(Compilation &compilation);
 
   WarmupCounts run();
   WarmupCounts runStandard();
@@ -48,41 +43,72 @@ private:
   struct Tried {
     Counts counts;
     Ticks objective;
+    uint64_t sum;
     bool operator<(const Tried &other) const {
-      return std::pair(objective, sum()) <
-             std::pair(other.objective, other.sum());
+      return std::pair(objective, sum) < std::pair(other.objective, other.sum);
     }
-    uint64_t sum() const {
-      return std::accumulate(counts.begin(), counts.end(), uint64_t(0));
-    }
+  };
+
+  /// Counts that run, but do not fit.
+  struct Rejected {
+    Tried tried;
+    Counts fewer; ///< as many as a rank is over the limit
   };
 
   Counts standard() const;
   Counts standardThatRuns();
-  void measure();
-  Counts between(const Counts &low, const Counts &high, uint32_t part) const;
-  Orders ordersOf(const Counts &counts) const;
-  std::optional<Ticks> objectiveOf(const Counts &counts);
-  void consider(const Counts &counts);
-  Tried fewest(const Counts &low);
-  bool isLimited() const {
-    return c.spec->pipeline.memoryLimit.given || c.spec->cluster.device;
+  Orders ordersOf(const Counts &counts) const {
+    return ordersWith(choice, *c.stages, counts);
   }
-  Counts fitMemory(const Counts &wanted);
-  bool lowerCaps(const Counts &counts, Counts &caps);
+  std::optional<Ticks> objectiveOf(const Orders &orders);
+  bool mayFit(const Orders &orders) const;
+  Counts countsOver() const;
   Bytes bytesPerCount(Id rank) const;
-  WarmupCounts perRank(const Counts &counts, const Counts &wanted) const;
+  bool consider(const Counts &counts);
+  bool mayHave(const Counts &counts) const;
+
+  void findCaps();
+  void tryRules();
+  void tryPeriods();
+  void tryFewer();
+  void improve();
+  bool tryChange(Id begin, Id end, int by, Id also = kNone, int alsoBy = 0);
+  bool improveOne();
+  bool improveTwo();
+  bool search();
+
+  void repair();
+  void readLimit();
+
+  std::vector<std::string> explain(const Counts &counts) const;
+  WarmupCounts result(const Counts &counts) const;
+  std::vector<bool> boundByMemory(const Counts &counts) const;
 
   Compilation &c;
   const ScheduleChoice &choice;
   Network network;
   uint32_t ranks, most;
-  std::optional<Graph> graph;
-  Counts book, trips, hops; ///< the rules
-  std::vector<Tried> tried;
+  OrderTrial trial;
+  std::vector<Id> order; ///< ranks along the pipeline
+  Counts book;           ///< the standard ones, if need be raised
+  std::optional<WarmupRules> rules;
+  std::optional<Bytes> room; ///< of an arena; none: unlimited
+  Counts caps;               ///< what each rank can hold
+  std::optional<Tried> best; ///< of those that run and fit
+  std::vector<Rejected> rejected;
+  std::vector<Counts> seen;
+  unsigned trialsLeft = kTrials;
 };
 
 } // namespace
+
+WarmupSearch::WarmupSearch(Compilation &compilation)
+    : c(compilation), choice(*c.choice), network(c.network()),
+      ranks(choice.sizes.ranks),
+      most(choice.sizes.microbatches * choice.sizes.chunks),
+      trial(*c.stages, choice.placement, choice.sizes.microbatches,
+            c.spec->model.timeUnit, network),
+      order(choice.placement.ranksInOrder()), caps(ranks, most) {}
 
 Counts WarmupSearch::standard() const {
   Counts counts;
@@ -91,136 +117,34 @@ Counts WarmupSearch::standard() const {
   return counts;
 }
 
-/// The counts derived above, for one stage per rank in order.
-void WarmupSearch::measure() {
-  const std::vector<Stage> &stages = c.stages->stages;
-  book = trips = hops = standardThatRuns();
-  if (stages.size() != ranks)
-    return;
-  bool split = choice.info->backward == BackwardRule::Split;
-  auto backward = [&](const Stage &stage) {
-    return stage.backwardInput + (split ? 0 : stage.backwardWeight);
-  };
-  Ticks period = 1;
-  for (const Stage &stage : stages)
-    period = std::max(period, stage.duration(Op::Forward) +
-                                  stage.duration(Op::Backward));
-  auto periods = [&](__int128 time, __int128 more) {
-    return static_cast<uint32_t>(
-        std::clamp<__int128>((time + period - 1) / period + more, 0, most));
-  };
-  __int128 ahead = 0;
-  uint32_t safe = 0;
-  for (Id stage = ranks; stage-- > 0;) {
-    const Stage &here = stages[stage];
-    trips[stage] = periods(here.forward + ahead + backward(here), -1);
-    hops[stage] = std::min(safe, most);
-    if (stage == 0)
-      break;
-    __int128 hop = here.forward + backward(here);
-    Id high = choice.placement.rankOf(stage, 0),
-       low = choice.placement.rankOf(stage - 1, 0);
-    for (Link link : {network.between(low, high), network.between(high, low)})
-      hop += link.latency + link.occupancy(c.stages->edges[stage - 1].bytes,
-                                           c.spec->model.timeUnit);
-    ahead += hop;
-    safe = periods(hop, safe);
-  }
-}
-
-/// `part` eighths of the way from `low` to `high`, rounded up.
-Counts WarmupSearch::between(const Counts &low, const Counts &high,
-                             uint32_t part) const {
-  Counts counts;
-  for (auto [a, b] : llvm::zip(low, high))
-    counts.push_back(a + (b > a ? (uint64_t(b - a) * part + 7) / 8 : 0));
-  return counts;
-}
-
-Orders WarmupSearch::ordersOf(const Counts &counts) const {
-  auto trained = [&](Id stage) { return c.stages->stages[stage].backward; };
-  return listOrders({choice.sizes, choice.placement, choice.info->lanes,
-                     choice.splitBackward, trained},
-                    choice.info->programs(choice.sizes, counts));
-}
-
-/// None if the counts make the ranks wait for each other.
-std::optional<Ticks> WarmupSearch::objectiveOf(const Counts &counts) {
-  Orders orders = ordersOf(counts);
-  if (!graph)
-    graph = buildGraph(*c.stages, orders, c.spec->pipeline.microbatches,
-                       c.spec->model.timeUnit);
-  std::optional<ScheduleTiming> timing =
-      simulateSchedule(*graph, findInGraph(*graph, orders), network);
-  if (!timing)
+/// None if the orders make the ranks wait for each other.
+std::optional<Ticks> WarmupSearch::objectiveOf(const Orders &orders) {
+  if (!trial.run(orders))
     return std::nullopt;
-  return c.spec->pipeline.objective.value == Objective::Span ? timing->span
-                                                             : timing->makespan;
+  return c.spec->pipeline.objective.value == Objective::Span ? trial.span()
+                                                             : trial.makespan();
 }
 
-void WarmupSearch::consider(const Counts &counts) {
-  for (const Tried &other : tried)
-    if (other.counts == counts)
-      return;
-  if (std::optional<Ticks> objective = objectiveOf(counts))
-    tried.push_back({counts, *objective});
+/// Whether what is in flight leaves room for messages.
+bool WarmupSearch::mayFit(const Orders &orders) const {
+  if (!room)
+    return true;
+  return llvm::all_of(trial.leastBytes(orders),
+                      [&](Bytes least) { return least <= *room; });
 }
 
-/// The best counts, or the fewest of eight steps from `low` to them that are as
-/// good.
-WarmupSearch::Tried WarmupSearch::fewest(const Counts &low) {
-  Tried best = *std::min_element(tried.begin(), tried.end());
-  Counts from = low, to = best.counts;
-  consider(low);
-  if (Tried least = *std::min_element(tried.begin(), tried.end());
-      least.counts == low)
-    return least;
-  uint32_t bad = 0, good = 8; // eighths of the way
-  while (good - bad > 1 && from != to) {
-    uint32_t middle = (bad + good) / 2;
-    Counts counts = between(from, to, middle);
-    std::optional<Ticks> objective = objectiveOf(counts);
-    bool isGood = objective && *objective <= best.objective;
-    (isGood ? good : bad) = middle;
-    if (isGood)
-      best = {counts, *objective};
-  }
-  return best;
+/// By how many counts each rank of the last trial is over the limit.
+Counts WarmupSearch::countsOver() const {
+  Counts over(ranks, 0);
+  if (!room)
+    return over;
+  std::vector<Bytes> arenas = trial.arenas();
+  for (auto [at, rank] : llvm::enumerate(order))
+    if (arenas[rank] > *room)
+      over[at] = static_cast<uint32_t>(std::min<Bytes>(
+          most, (arenas[rank] - *room - 1) / bytesPerCount(rank) + 1));
+  return over;
 }
-
-WarmupCounts WarmupSearch::run() {
-  measure();
-  Counts twice;
-  for (uint32_t count : trips)
-    twice.push_back(std::min(2 * count, most));
-  for (const Counts &counts : {book, trips, hops, twice})
-    consider(counts);
-  if (tried.empty()) // let the gate say why
-    return perRank(book, book);
-  Counts low;
-  for (auto [a, b] : llvm::zip(book, trips))
-    low.push_back(std::min(a, b));
-  Counts wanted = fewest(low).counts;
-  return perRank(isLimited() ? fitMemory(wanted) : wanted, wanted);
-}
-
-WarmupCounts WarmupSearch::perRank(const Counts &counts,
-                                   const Counts &wanted) const {
-  WarmupCounts result;
-  result.perRank.resize(ranks);
-  for (auto [at, rank] : llvm::enumerate(choice.placement.ranksInOrder())) {
-    result.perRank[rank] = counts[at];
-    if (counts[at] < wanted[at])
-      result.bounds.push_back("warmup of rank " + std::to_string(rank) + ": " +
-                              std::to_string(counts[at]) + " of " +
-                              std::to_string(wanted[at]) + " wanted, memory");
-  }
-  return result;
-}
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
 
 /// What one more microbatch in flight takes on `rank`, at least 1.
 Bytes WarmupSearch::bytesPerCount(Id rank) const {
@@ -234,32 +158,60 @@ Bytes WarmupSearch::bytesPerCount(Id rank) const {
   return each;
 }
 
-/// Lowers `caps` to what would fit where a plan with `counts` is over the
-/// limit; false if it is nowhere.
-bool WarmupSearch::lowerCaps(const Counts &counts, Counts &caps) {
-  Diagnostics ignored;
-  Compilation trial(ignored);
-  trial.spec = c.spec;
-  trial.stages = c.stages;
-  trial.orders = ordersOf(counts);
-  trial.graph = graph;
-  for (bool (*pass)(Compilation &) :
-       {passes::ScheduleOps, passes::SimulateOps, passes::LowerToPlan,
-        passes::AnnotatePlan, passes::AssignBuffers})
-    if (!pass(trial))
+/// Whether `counts` fall along the pipeline, within the caps.
+bool WarmupSearch::mayHave(const Counts &counts) const {
+  for (Id at = 0; at < ranks; ++at)
+    if (counts[at] > caps[at] || (at > 0 && counts[at] > counts[at - 1]))
       return false;
-  const Plan &plan = *trial.plan;
-  bool lowered = false;
-  for (auto [at, rank] : llvm::enumerate(choice.placement.ranksInOrder())) {
-    Bytes needed = plan.ranks[rank].arenaBytes + plan.memoryAllowance;
-    if (plan.memoryLimit == 0 || needed <= plan.memoryLimit || counts[at] == 0)
-      continue;
-    Bytes fewer = (needed - plan.memoryLimit - 1) / bytesPerCount(rank) + 1;
-    caps[at] =
-        counts[at] - static_cast<uint32_t>(std::min<Bytes>(counts[at], fewer));
-    lowered = true;
+  return true;
+}
+
+/// Tries `counts` if they are new; true if they are the best so far.
+bool WarmupSearch::consider(const Counts &counts) {
+  if (trialsLeft == 0 || !mayHave(counts) || llvm::is_contained(seen, counts))
+    return false;
+  seen.push_back(counts);
+  Orders orders = ordersOf(counts);
+  if (!mayFit(orders))
+    return false;
+  --trialsLeft;
+  std::optional<Ticks> objective = objectiveOf(orders);
+  if (!objective)
+    return false;
+  Tried found{counts, *objective,
+              std::accumulate(counts.begin(), counts.end(), uint64_t(0))};
+  if (best && !(found < *best))
+    return false;
+  Counts over = countsOver();
+  if (llvm::any_of(over, [](uint32_t count) { return count != 0; })) {
+    rejected.push_back({std::move(found), std::move(over)});
+    return false;
   }
-  return lowered;
+  best = std::move(found);
+  return true;
+}
+
+//===----------------------------------------------------------------------===//
+// Candidates
+//===----------------------------------------------------------------------===//
+
+/// The most that each rank can hold, the others' counts left aside.
+void WarmupSearch::findCaps() {
+  caps.assign(ranks, most);
+  if (!room)
+    return;
+  Counts low(ranks, 0), high(ranks, most + 1); // exclusive; 0 may not fit
+  while (true) {
+    Counts middle;
+    for (auto [a, b] : llvm::zip(low, high))
+      middle.push_back(a + (b - a) / 2);
+    if (middle == low)
+      break;
+    std::vector<Bytes> least = trial.leastBytes(ordersOf(middle));
+    for (auto [at, rank] : llvm::enumerate(order))
+      (least[rank] <= *room ? low : high)[at] = middle[at];
+  }
+  caps = low;
 }
 
 /// `counts`, cut off at `caps`.
@@ -284,29 +236,223 @@ static Counts scaledDown(const Counts &counts, const Counts &caps) {
   return scaled;
 }
 
-/// The best of the rules within what fits; the book's own where nothing does,
-/// so that the gate says what is missing.
-Counts WarmupSearch::fitMemory(const Counts &wanted) {
-  Counts caps(ranks, most), none(ranks, most), counts = wanted;
-  if (!lowerCaps(wanted, caps))
-    return wanted;
-  tried.clear();
-  if (!lowerCaps(book, none))
-    consider(book);
-  for (unsigned round = 0; round < 4; ++round) {
-    for (const Counts &rule : {book, trips, wanted}) {
-      consider(cutOff(rule, caps));
-      consider(scaledDown(rule, caps));
-    }
-    consider(Counts(ranks, 0));
-    if (tried.empty())
-      return book;
-    counts = std::min_element(tried.begin(), tried.end())->counts;
-    if (!lowerCaps(counts, caps))
-      return counts;
-    llvm::erase_if(tried, [&](const Tried &of) { return of.counts == counts; });
+/// `part` eighths of the way from `low` to `high`, rounded up.
+static Counts between(const Counts &low, const Counts &high, uint32_t part) {
+  Counts counts;
+  for (auto [a, b] : llvm::zip(low, high))
+    counts.push_back(a + (b > a ? (uint64_t(b - a) * part + 7) / 8 : 0));
+  return counts;
+}
+
+void WarmupSearch::tryRules() {
+  std::vector<Counts> all{book};
+  if (rules->apply()) {
+    Counts trips = rules->forTrips(rules->shortestPeriod());
+    all.push_back(trips);
+    all.push_back(rules->forPeriod(rules->shortestPeriod()));
+    for (uint32_t &count : trips)
+      count = std::min(2 * count, most);
+    all.push_back(trips);
   }
-  return choice.sizes.chunks == 1 ? Counts(ranks, 0) : counts;
+  for (const Counts &rule : all) {
+    consider(cutOff(rule, caps));
+    consider(scaledDown(rule, caps));
+  }
+  consider(Counts(ranks, book.back()));
+}
+
+/// The derived counts for periods from the shortest to the least for which they
+/// need not be cut off.
+void WarmupSearch::tryPeriods() {
+  if (!rules->apply())
+    return;
+  Ticks low = rules->shortestPeriod() - 1, high = rules->longestPeriod();
+  constexpr unsigned kPrecision = 12; // bits
+  for (unsigned i = 0; i < kPrecision && high - low > 1; ++i) {
+    Ticks middle = low + (high - low) / 2;
+    (mayHave(rules->forPeriod(middle)) ? high : low) = middle;
+  }
+  low = rules->shortestPeriod();
+  for (unsigned i = 0; i <= kPeriods; ++i)
+    consider(cutOff(rules->forPeriod(low + (high - low) / kPeriods * i), caps));
+  consider(cutOff(rules->forPeriod(high), caps));
+}
+
+/// The fewest of eight steps from the least counts to the best that are as
+/// good.
+void WarmupSearch::tryFewer() {
+  Counts to = best->counts, low = cutOff(book, to);
+  if (rules->apply())
+    low = cutOff(rules->forTrips(rules->shortestPeriod()), low);
+  if (consider(low))
+    return;
+  uint32_t bad = 0, good = 8; // eighths of the way
+  while (good - bad > 1 && low != to) {
+    uint32_t middle = (bad + good) / 2;
+    (consider(between(low, to, middle)) ? good : bad) = middle;
+  }
+}
+
+/// Tries the best counts, those from `begin` to `end` changed by `by` and the
+/// one at `also`, if any, by `alsoBy`; true if that is better.
+bool WarmupSearch::tryChange(Id begin, Id end, int by, Id also, int alsoBy) {
+  Counts counts = best->counts;
+  bool isLegal = true;
+  auto change = [&](uint32_t &count, int step) {
+    isLegal &= step > 0 || count > 0;
+    count += step;
+  };
+  for (Id at = begin; at < end; ++at)
+    change(counts[at], by);
+  if (also != kNone)
+    change(counts[also], alsoBy);
+  return isLegal && consider(counts);
+}
+
+/// Tries one more and one fewer on single ranks, on all before and on all
+/// behind.
+bool WarmupSearch::improveOne() {
+  bool better = false;
+  for (Id at = 0; at < ranks; ++at)
+    better |= tryChange(at, at + 1, -1) || tryChange(at, ranks, -1) ||
+              tryChange(at, at + 1, +1) || tryChange(0, at + 1, +1);
+  return better;
+}
+
+/// Tries the same on two ranks at once.
+bool WarmupSearch::improveTwo() {
+  for (Id at = 0; at < ranks; ++at)
+    for (Id also = at + 1; also < ranks && trialsLeft > 0; ++also)
+      for (int by : {-1, +1})
+        for (int alsoBy : {-1, +1})
+          if (tryChange(at, at + 1, by, also, alsoBy))
+            return true;
+  return false;
+}
+
+void WarmupSearch::improve() {
+  while (trialsLeft > 0 && (improveOne() || improveTwo()))
+    continue;
+}
+
+/// Takes counts from the best that do not fit until they do or are no longer
+/// the best.
+void WarmupSearch::repair() {
+  for (unsigned i = 0; i < kRepairs && !rejected.empty(); ++i) {
+    auto least =
+        llvm::min_element(rejected, [](const Rejected &a, const Rejected &b) {
+          return a.tried < b.tried;
+        });
+    if (best && !(least->tried < *best))
+      return;
+    Counts counts = least->tried.counts;
+    for (auto [count, over] : llvm::zip(counts, least->fewer))
+      count -= std::min(count, over);
+    rejected.erase(least);
+    consider(cutOff(counts, counts));
+  }
+}
+
+/// Finds `best`; false if nothing is found that fits.
+bool WarmupSearch::search() {
+  findCaps();
+  tryRules();
+  tryPeriods();
+  repair();
+  if (!best)
+    return false;
+  tryFewer();
+  improve();
+  return true;
+}
+
+/// Takes the limit from where every plan gets it.
+void WarmupSearch::readLimit() {
+  Diagnostics ignored;
+  Compilation empty(ignored);
+  empty.spec = c.spec;
+  empty.plan.emplace();
+  passes::AnnotatePlan(empty);
+  const Plan &plan = *empty.plan;
+  if (plan.memoryLimit != 0)
+    room = plan.memoryLimit - std::min(plan.memoryLimit, plan.memoryAllowance);
+}
+
+//===----------------------------------------------------------------------===//
+// Result
+//===----------------------------------------------------------------------===//
+
+/// Whether one more on a rank is over the limit whatever messages do.
+std::vector<bool> WarmupSearch::boundByMemory(const Counts &counts) const {
+  std::vector<bool> bound(ranks, false);
+  if (!room)
+    return bound;
+  Counts more;
+  for (uint32_t count : counts)
+    more.push_back(std::min(count + 1, most));
+  std::vector<Bytes> least = trial.leastBytes(ordersOf(more));
+  for (auto [at, rank] : llvm::enumerate(order))
+    bound[at] = least[rank] > *room;
+  return bound;
+}
+
+/// Where and why `counts` are not the standard ones, if that is for want of
+/// memory or takes more of it.
+std::vector<std::string> WarmupSearch::explain(const Counts &counts) const {
+  auto number = [](uint64_t of) { return std::to_string(of); };
+  Counts wanted = standard();
+  std::vector<bool> bound = boundByMemory(counts);
+  std::vector<std::string> texts;
+  std::optional<Id> first, furthest;
+  for (Id at = 0; at < ranks; ++at) {
+    if (!first && bound[at])
+      first = at;
+    if (counts[at] > wanted[at] &&
+        (!furthest ||
+         counts[at] - wanted[at] > counts[*furthest] - wanted[*furthest]))
+      furthest = at;
+    if (counts[at] >= wanted[at] || !first)
+      continue;
+    texts.push_back(
+        "warmup of rank " + number(order[at]) + ": " + number(counts[at]) +
+        " of the standard " + number(wanted[at]) +
+        (bound[at]
+             ? ", memory"
+             : "; more are of no use while rank " + number(order[*first]) +
+                   " has memory for " + number(counts[*first])));
+  }
+  if (furthest)
+    texts.push_back("warmup: auto takes up to " +
+                    number(counts[*furthest] - wanted[*furthest]) +
+                    " more than the standard counts (rank " +
+                    number(order[*furthest]) + ": " +
+                    number(counts[*furthest]) + " instead of " +
+                    number(wanted[*furthest]) + ")");
+  return texts;
+}
+
+/// `counts` rank by rank.
+WarmupCounts WarmupSearch::result(const Counts &counts) const {
+  WarmupCounts found;
+  found.perRank.resize(ranks);
+  for (auto [at, rank] : llvm::enumerate(order))
+    found.perRank[rank] = counts[at];
+  return found;
+}
+
+WarmupCounts WarmupSearch::run() {
+  book = standardThatRuns();
+  rules.emplace(c, book.back(), most);
+  readLimit();
+  // Where nothing runs or fits, the gate says why of the least that run.
+  Counts found(ranks, book.back());
+  if (search())
+    found = best->counts;
+  else if (!trial.run(ordersOf(found)))
+    found = book;
+  WarmupCounts counts = result(found);
+  counts.bounds = explain(found);
+  return counts;
 }
 
 /// The book's counts, raised on all ranks where they make them wait for each
@@ -319,32 +465,46 @@ Counts WarmupSearch::standardThatRuns() {
       raised.push_back(std::min(count + extra, most));
     return raised;
   };
+  auto runs = [&](const Counts &tested) { return trial.run(ordersOf(tested)); };
   bool isShort = choice.sizes.chunks > 1 &&
                  choice.sizes.microbatches % choice.sizes.groupSize != 0;
-  if (!isShort || objectiveOf(counts))
+  if (!isShort || runs(counts))
     return counts;
   uint32_t bad = 0, good = 1;
-  while (good < most && !objectiveOf(more(good))) {
+  while (good < most && !runs(more(good))) {
     bad = good;
     good *= 2;
   }
   while (good - bad > 1) {
     uint32_t middle = bad + (good - bad) / 2;
-    (objectiveOf(more(middle)) ? good : bad) = middle;
+    (runs(more(middle)) ? good : bad) = middle;
   }
   return more(good);
 }
 
 WarmupCounts WarmupSearch::runStandard() {
   Counts rule = standard(), counts = standardThatRuns();
-  WarmupCounts result = perRank(counts, counts);
-  if (uint32_t most = counts.front() - rule.front())
-    result.bounds.push_back("warmup: " + std::to_string(most) +
-                            " more on each rank than the rule of " +
-                            std::string(choice.info->text) +
-                            " says, so that the ranks do not wait for each "
-                            "other in the last group");
-  return result;
+  WarmupCounts found = result(counts);
+  uint32_t furthest = 0;
+  for (auto [raised, count] : llvm::zip(counts, rule))
+    furthest = std::max(furthest, raised - count);
+  if (furthest != 0)
+    found.bounds.push_back(
+        "warmup: " + std::to_string(furthest) +
+        " more on each rank than the rule of " +
+        std::string(choice.info->text) + " says, up to its " +
+        std::to_string(most) +
+        " forwards, so that the ranks do not wait for each other in the last "
+        "group");
+  return found;
+}
+
+Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
+                  llvm::ArrayRef<uint32_t> counts) {
+  auto trained = [&](Id stage) { return stages.stages[stage].backward; };
+  return listOrders({choice.sizes, choice.placement, choice.info->lanes,
+                     choice.splitBackward, trained},
+                    choice.info->programs(choice.sizes, counts));
 }
 
 WarmupCounts standardWarmup(Compilation &compilation) {

@@ -1,5 +1,4 @@
-//===- compiler/passes/WarmupSearch.h - `warmup: auto`
-//---------------------===//
+//===- compiler/passes/WarmupSearch.h - `warmup: auto` -------------------===//
 #ifndef SLUICE_COMPILER_PASSES_WARMUPSEARCH_H
 #define SLUICE_COMPILER_PASSES_WARMUPSEARCH_H
 
@@ -7,15 +6,20 @@
 
 namespace sluice {
 
-/// The smallest counts that reach the best objective of the schedule's family,
+/// The smallest counts that reach the best objective that a search finds,
 /// within the memory limit: see WarmupSearch.cpp. Needs a schedule whose counts
-/// may be chosen, and stages.
+/// may be chosen, and stages. At most ten times an order, its graph and its
+/// simulation.
 WarmupCounts searchWarmup(Compilation &compilation);
 
 /// The schedule's own counts; where a last group of microbatches is short and
 /// they would make the ranks wait for each other, as many more on each rank as
 /// end that, with a note.
 WarmupCounts standardWarmup(Compilation &compilation);
+
+/// What each rank computes with these counts, along the pipeline. Linear.
+Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
+                  llvm::ArrayRef<uint32_t> counts);
 
 } // namespace sluice
 

@@ -15,29 +15,51 @@
 namespace sluice {
 namespace {
 
-/// The spec of `own` with another schedule. Keys that it refuses follow the
-/// schedule.
+/// The spec of `own` with another schedule. Keys that it refuses, or that have
+/// no effect with it, are left out.
 Spec withSchedule(const Compilation &own, const std::string &name) {
   Spec changed = *own.spec;
-  Located<uint32_t> &chunksGiven = changed.pipeline.virtualStages;
+  PipelineSpec &pipeline = changed.pipeline;
+  const ScheduleInfo &info = *findSchedule(name);
+  Located<uint32_t> &chunksGiven = pipeline.virtualStages;
   constexpr uint32_t kUsualChunks = 2; // where any number goes
-  uint32_t needed = findSchedule(name)->chunks;
   if (!chunksGiven.given)
-    chunksGiven.value = needed != 0 ? needed : kUsualChunks;
-  setSchedule(changed.pipeline, name);
-  changed.pipeline.warmup = PipelineSpec().warmup;
-  uint32_t chunks = needed != 0 ? needed : chunksGiven.value;
+    chunksGiven.value = info.chunks != 0 ? info.chunks : kUsualChunks;
+  setSchedule(pipeline, name);
+  if (!info.adjustableWarmup ||
+      !std::holds_alternative<WarmupAuto>(pipeline.warmup.value))
+    pipeline.warmup = PipelineSpec().warmup;
+  if (info.lanes != Lanes::Groups)
+    pipeline.groupSize = {};
   if (!scheduleIsLegal(changed)) {
-    chunksGiven.value = chunks;
-    changed.pipeline.placement = {};
-    changed.pipeline.backward = PipelineSpec().backward;
+    chunksGiven.value = info.chunks != 0 ? info.chunks : chunksGiven.value;
+    pipeline.placement = {};
+    pipeline.backward = PipelineSpec().backward;
   }
-  uint64_t stages = uint64_t(changed.pipeline.ranks) * chunks;
-  Layout &layout = changed.pipeline.layout.value;
-  if (auto *counts = std::get_if<std::vector<uint32_t>>(&layout))
+  uint32_t chunks = info.chunks != 0 ? info.chunks : chunksGiven.value;
+  uint64_t stages = uint64_t(pipeline.ranks) * chunks;
+  if (auto *counts = std::get_if<std::vector<uint32_t>>(&pipeline.layout.value))
     if (counts->size() != stages)
-      layout = LayoutAuto{};
+      pipeline.layout = PipelineSpec().layout;
   return changed;
+}
+
+/// Which keys of `own` that a schedule may refuse `changed` has too.
+std::vector<std::string> keysKept(const PipelineSpec &own,
+                                  const PipelineSpec &changed) {
+  std::vector<std::string> names;
+  auto add = [&](const char *name, bool given, bool kept) {
+    if (given && kept)
+      names.emplace_back(name);
+  };
+  add("virtual_stages", own.virtualStages.given,
+      own.virtualStages.value == changed.virtualStages.value);
+  add("placement", own.placement.given, changed.placement.given);
+  add("group_size", own.groupSize.given, changed.groupSize.given);
+  add("layout", own.layout.given, changed.layout.given);
+  add("warmup", own.warmup.given, changed.warmup.given);
+  add("backward", own.backward.given, changed.backward.given);
+  return names;
 }
 
 /// The first error and what it says would be accepted.
@@ -47,51 +69,6 @@ std::string firstError(const Diagnostics &diagnostics) {
       return each.message +
              (each.notes.empty() ? "" : "; " + each.notes.front().message);
   return "";
-}
-
-/// Finds the largest of one count of a spec with which it fits a limit.
-class Search {
-public:
-  Search(const Spec &original, Bytes memoryLimit,
-         Located<uint32_t> PipelineSpec::*counted)
-      : spec(original), limit(memoryLimit), field(counted) {}
-
-  Largest upTo(uint32_t ceiling);
-
-private:
-  bool legal(uint32_t count) { return scheduleIsLegal(with(count)); }
-  bool fits(uint32_t count) {
-    std::optional<Needs> needed = needsOf(with(count));
-    return needed && needed->largestRank <= limit;
-  }
-  const Spec &with(uint32_t count) {
-    (spec.pipeline.*field).value = count;
-    return spec;
-  }
-
-  Spec spec;
-  Bytes limit;
-  Located<uint32_t> PipelineSpec::*field;
-};
-
-/// Doubles the spec's own count, which is legal, as far as it fits; then
-/// halves the rest.
-Largest Search::upTo(uint32_t ceiling) {
-  uint32_t now = (spec.pipeline.*field).value, low = 0, high = now;
-  while (fits(high)) {
-    low = high;
-    if (low >= ceiling)
-      return {low, true};
-    high = std::min(ceiling, low * 2);
-    while (high > low && !legal(high))
-      --high;
-    if (high == low)
-      return {low, true};
-  }
-  return {largestThatFits(
-              low, high, [&](uint32_t count) { return legal(count); },
-              [&](uint32_t count) { return fits(count); }),
-          false};
 }
 
 void findLargest(const Compilation &c, ComparedSchedule &row) {
@@ -106,10 +83,10 @@ void findLargest(const Compilation &c, ComparedSchedule &row) {
   auto ceiling = static_cast<uint32_t>(std::min(most, kMaxMicrobatches));
   if (c.choice->info) // a spec's own orders are of its own microbatches
     row.microbatches =
-        Search(*c.spec, limit, &PipelineSpec::microbatches).upTo(ceiling);
+        largestWithin(*c.spec, limit, &PipelineSpec::microbatches, ceiling);
   if (c.spec->model.transformer)
     row.microbatchSize =
-        Search(*c.spec, limit, &PipelineSpec::microbatchSize).upTo(1u << 20);
+        largestWithin(*c.spec, limit, &PipelineSpec::microbatchSize, 1u << 20);
 }
 
 void measure(const Compilation &c, ComparedSchedule &row) {
@@ -132,11 +109,12 @@ void measure(const Compilation &c, ComparedSchedule &row) {
   row.bytes = neediestRank(*c.plan).second;
 }
 
-/// Adds the row of a compilation that ended well if `ok`.
-void add(const Compilation &c, const std::string &name, bool ok,
-         Comparison &comparison) {
+/// Adds the row of a compilation that ended well if `ok`, of a change of `own`.
+void add(const Compilation &c, const PipelineSpec &own, const std::string &name,
+         bool ok, Comparison &comparison) {
   ComparedSchedule &row = comparison.schedules.emplace_back();
   row.name = name;
+  row.keys = keysKept(own, c.spec->pipeline);
   if (const ScheduleInfo *info = findSchedule(name))
     row.trains = info->backward != BackwardRule::None;
   if (!ok)
@@ -157,7 +135,7 @@ void addCompiled(const Compilation &own, const std::string &name,
   Compilation c(diagnostics);
   c.spec = withSchedule(own, name);
   bool ok = runPipeline(fullPipeline(), c);
-  add(c, name, ok, comparison);
+  add(c, own.spec->pipeline, name, ok, comparison);
 }
 
 /// Marks those that none that fits is better than.
@@ -188,7 +166,7 @@ Comparison compareSchedules(const Compilation &own,
   comparison.objective = spec.pipeline.objective;
   comparison.timeUnit = spec.model.timeUnit;
   bool ok = own.plan && !own.diagnostics.hasErrors();
-  add(own, spec.pipeline.schedule, ok, comparison);
+  add(own, spec.pipeline, spec.pipeline.schedule, ok, comparison);
   comparison.schedules.front().own = true;
   for (const std::string &name : names)
     if (llvm::none_of(comparison.schedules, [&](const ComparedSchedule &each) {

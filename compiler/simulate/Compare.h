@@ -2,6 +2,7 @@
 #ifndef SLUICE_COMPILER_SIMULATE_COMPARE_H
 #define SLUICE_COMPILER_SIMULATE_COMPARE_H
 
+#include "compiler/Trial.h"
 #include "compiler/spec/Spec.h"
 
 #include "llvm/ADT/ArrayRef.h"
@@ -14,16 +15,13 @@ namespace sluice {
 
 struct Compilation;
 
-/// The largest of a count of the spec with which the plan fits.
-struct Largest {
-  uint32_t count = 0;    ///< 0: it fits with none
-  bool bySearch = false; ///< the search ended there: memory may allow more
-};
-
 /// One schedule of a comparison.
 struct ComparedSchedule {
   std::string name;
-  bool own = false;     ///< the spec's
+  bool own = false; ///< the spec's
+  /// Keys of the spec's pipeline section that hold for it, of those that a
+  /// schedule may refuse.
+  std::vector<std::string> keys;
   std::string reason;   ///< why there is no plan, or none that fits; else empty
   bool trains = true;   ///< false: it has no backward, and is never the best
   bool planned = false; ///< there is a plan: what follows has a meaning
@@ -56,12 +54,12 @@ struct Comparison {
 };
 
 /// Compiles the spec of `own`, which has been through the full pipeline, with
-/// the schedules of these names, which must be known. What the spec says of
-/// warmup counts is of its own schedule only; its virtual stages, placement and
-/// split of backwards hold for another schedule unless that refuses them, and
-/// so do layers per stage unless it has other stages. With
-/// a memory limit, some tens of compilations a schedule, of at most
-/// kSearchedOps operations or twice those of the spec.
+/// the schedules of these names, which must be known. A list of warmup counts
+/// is of the spec's own schedule only, `auto` of all that take counts; its
+/// virtual stages, placement and split of backwards hold for another schedule
+/// unless that refuses them, and so do layers per stage unless it has other
+/// stages. With a memory limit, some tens of compilations a schedule, of at
+/// most kSearchedOps operations or twice those of the spec.
 Comparison compareSchedules(const Compilation &own,
                             llvm::ArrayRef<std::string> names);
 

@@ -25,6 +25,7 @@ Comparison fullComparison() {
   comparison.memoryLimit = Bytes(8) << 30;
   ComparedSchedule row{.name = "1f1b",
                        .own = true,
+                       .keys = {"layout", "warmup"},
                        .planned = true,
                        .makespan = 33 * kUnit,
                        .span = 33 * kUnit,
@@ -37,6 +38,7 @@ Comparison fullComparison() {
   comparison.schedules.push_back(row);
   row.own = false;
   row.name = "gpipe";
+  row.keys = {"layout"};
   row.reason = "over the limit by 1073741824 bytes";
   row.peakActivation = 8;
   row.bytes = Bytes(9) << 30;
@@ -44,6 +46,7 @@ Comparison fullComparison() {
   row.microbatchSize = Largest{0, false};
   comparison.schedules.push_back(row);
   row.name = "zb-h2";
+  row.keys = {"layout", "warmup"};
   row.reason = "";
   row.makespan = 27 * kUnit;
   row.span = 24 * kUnit;
@@ -51,11 +54,13 @@ Comparison fullComparison() {
   row.bestMakespan = row.bestSpan = true;
   comparison.schedules.push_back(row);
   row.name = "forward-only";
+  row.keys = {"layout"};
   row.trains = row.bestMakespan = row.bestSpan = false;
   row.makespan = row.span = 11 * kUnit + kUnit / 2;
   comparison.schedules.push_back(row);
-  comparison.schedules.push_back(
-      {.name = "dualpipe", .reason = "needs an even number of ranks"});
+  comparison.schedules.push_back({.name = "dualpipe",
+                                  .keys = {"layout"},
+                                  .reason = "needs an even number of ranks"});
   return comparison;
 }
 
@@ -76,6 +81,7 @@ TEST_CASE("emit: columns without anything are left out") {
   for (ComparedSchedule &row : comparison.schedules) {
     row.span = row.makespan;
     row.hasBytes = false;
+    row.keys = {"layout"}; // of all rows
     row.microbatches = row.microbatchSize = std::nullopt;
   }
   std::string text =

@@ -348,7 +348,9 @@ TEST_CASE("schedule: unknown names and keys without effect are told") {
         "job.yaml:3:47: warning: pipeline.warmup has no effect with schedule "
         "gpipe\n"
         "  pipeline: {ranks: 2, schedule: gpipe, warmup: [1, 0]}\n"
-        "                                                ^\n");
+        "                                                ^\n"
+        "note: schedules that take warmup counts: 1f1b, eager-1f1b, "
+        "interleaved-1f1b, zb-h1, zb-h2\n");
   CHECK(render("{ranks: 1, virtual_stages: 2, schedule: gpipe}") ==
         "job.yaml:3:38: error: schedule gpipe has 1 virtual stage per rank, "
         "not 2\n"

@@ -273,7 +273,9 @@ TEST_CASE("schedule rules: warmup counts") {
         "dualpipe", "dualpipev", "chimera", "forward-only"})
     CHECK(counts("[1, 1, 1, 1]", schedule) ==
           "3:47: warning: pipeline.warmup has no effect with schedule " +
-              std::string(schedule) + "\n");
+              std::string(schedule) +
+              "\nnote: schedules that take warmup counts: 1f1b, eager-1f1b, "
+              "interleaved-1f1b, zb-h1, zb-h2\n");
 }
 
 TEST_CASE("schedule rules: what has no effect") {

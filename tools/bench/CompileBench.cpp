@@ -1,6 +1,7 @@
 //===- tools/bench/CompileBench.cpp - Speed of a whole compile -----------===//
 //
-// From the text of a spec to a plan file on a memory file system, all gates on.
+// From the text of a spec to a plan file on a memory file system, all gates on;
+// and the search for warmup counts by itself.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
@@ -9,6 +10,7 @@
 
 #include <benchmark/benchmark.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -73,6 +75,44 @@ static void compile(benchmark::State &state, const char *schedule) {
   state.counters["peak_bytes/operation"] = peakBytes(false) / count;
 }
 
+/// The text of a spec with more keys of the pipeline.
+static std::string withKeys(std::string text, const std::string &keys) {
+  return text.insert(text.rfind('}'), keys);
+}
+
+/// Runs the passes from `begin` up to the one before `end`; seconds.
+static double secondsOf(Compilation &c, llvm::StringRef begin,
+                        llvm::StringRef end) {
+  using Clock = std::chrono::steady_clock;
+  Pipeline passes = pipelineBefore(end);
+  size_t first = pipelineBefore(begin).size();
+  passes.erase(passes.begin(), passes.begin() + first);
+  Clock::time_point start = Clock::now();
+  runPipeline(passes, c);
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// `warmup: auto` over one scheduling of the same stages: order, graph,
+/// schedule and simulation.
+static void warmup(benchmark::State &state, const char *schedule,
+                   const char *keys) {
+  Diagnostics diagnostics;
+  Compilation c(diagnostics);
+  c.spec = parseSpec(
+      withKeys(specOf(schedule, state.range(0), state.range(1), state.range(2)),
+               keys),
+      "bench.yaml", {}, diagnostics);
+  if (!c.spec || !runPipeline(pipelineBefore("warmup"), c))
+    return state.SkipWithError("the compile failed");
+  double search = 0, scheduling = 0;
+  for (auto _ : state) {
+    search += secondsOf(c, "warmup", "order");
+    scheduling += secondsOf(c, "order", "verify-schedule") +
+                  secondsOf(c, "simulate", "lower");
+  }
+  state.counters["schedulings"] = search / scheduling;
+}
+
 BENCHMARK_CAPTURE(compile, 1f1b, "1f1b")
     ->Args({64, 1, 512})
     ->Args({64, 1, 4096})
@@ -81,6 +121,21 @@ BENCHMARK_CAPTURE(compile, interleaved, "interleaved-1f1b")
     ->Args({64, 2, 512})
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(compile, zb_v, "zb-v")
+    ->Args({64, 2, 512})
+    ->Unit(benchmark::kMillisecond);
+
+constexpr const char *kFree = ", warmup: auto";
+/// Half of what 1f1b on 64 ranks takes.
+constexpr const char *kLimited = ", warmup: auto, memory_limit: 160KiB";
+
+BENCHMARK_CAPTURE(warmup, 1f1b, "1f1b", kFree)
+    ->Args({8, 1, 32})
+    ->Args({64, 1, 512})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(warmup, 1f1b_limited, "1f1b", kLimited)
+    ->Args({64, 1, 512})
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(warmup, interleaved, "interleaved-1f1b", kFree)
     ->Args({64, 2, 512})
     ->Unit(benchmark::kMillisecond);
 
