@@ -22,9 +22,8 @@ Spec withSchedule(const Compilation &own, const std::string &name) {
   PipelineSpec &pipeline = changed.pipeline;
   const ScheduleInfo &info = *findSchedule(name);
   Located<uint32_t> &chunksGiven = pipeline.virtualStages;
-  constexpr uint32_t kUsualChunks = 2; // where any number goes
   if (!chunksGiven.given)
-    chunksGiven.value = info.chunks != 0 ? info.chunks : kUsualChunks;
+    chunksGiven.value = info.usualChunks();
   setSchedule(pipeline, name);
   if (!info.adjustableWarmup ||
       !std::holds_alternative<WarmupAuto>(pipeline.warmup.value))
