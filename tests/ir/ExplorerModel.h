@@ -1,0 +1,409 @@
+//===- tests/ir/ExplorerModel.h - What the operations of a plan mean ------===//
+//
+// The units of a plan, what each waits for and meets, and what every buffer
+// that it uses should hold before and after it. Written from the model of the
+// design, with no thought of how ir/verify proves the same.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_TESTS_IR_EXPLORERMODEL_H
+#define SLUICE_TESTS_IR_EXPLORERMODEL_H
+
+#include "ir/Plan.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+namespace sluice::testing {
+
+/// How messages of a rank queue beside their streams.
+enum class Queue { Rank, Pair, Edge, None };
+
+class ExplorerModel {
+public:
+  explicit ExplorerModel(const Plan &of) : plan(of) {
+    number();
+    match();
+    cut();
+    for (size_t u = 0; u < units.size(); ++u)
+      for (uint32_t at : units[u].members)
+        addTouches(units[u], {units[u].rank, at});
+  }
+
+  /// Some message has no counterpart, or one of another size or payload.
+  bool mismatched = false;
+  /// Some buffer is smaller than what it should hold.
+  bool tooSmall = false;
+
+protected:
+  struct Member {
+    Id rank;
+    uint32_t at;
+  };
+  /// One use of a buffer: the cells it covers, and what they should hold
+  /// before and after it, as numbers of tags.
+  struct Touch {
+    size_t begin, end;
+    Access access;
+    int before; ///< kAny: any value, but one
+    int after;  ///< kSame or kOneMore: as it was, or one addition more
+    int marker; ///< of an operation that writes, less than -1
+    Id stage;
+  };
+  /// What starts and ends as one.
+  struct Unit {
+    Id rank;
+    std::vector<uint32_t> members;
+    std::vector<Touch> touches;
+    size_t messages = 0;
+  };
+  /// A send and its receive: their units, and their place on the channel.
+  struct Pair {
+    size_t send, receive;
+    Id channel;
+    size_t nth;
+  };
+  static constexpr int kWriter = 100'000;
+  static constexpr int kAny = -1, kSame = -1, kOneMore = 0, kRubbish = -3;
+  using Tag = std::tuple<int, Id, Id, int>; ///< kind, what, microbatch, version
+
+  int tag(BufferKind kind, Id what, Id microbatch, int version = 0) {
+    Tag wanted{static_cast<int>(kind), what, microbatch, version};
+    return tags.try_emplace(wanted, static_cast<int>(tags.size()) + 1)
+        .first->second;
+  }
+  const PlanOp &op(Member m) const { return plan.ranks[m.rank].ops[m.at]; }
+
+  void number() {
+    int marker = -2;
+    for (Id r = 0; r < plan.ranks.size(); ++r) {
+      const RankPlan &rank = plan.ranks[r];
+      firstMarker.push_back(marker);
+      marker -= static_cast<int>(rank.ops.size());
+      unitOf.emplace_back();
+      for (uint32_t at = 0; at < rank.ops.size(); ++at) {
+        bool joins = at > 0 && rank.ops[at].group != kNone &&
+                     rank.ops[at].group == rank.ops[at - 1].group;
+        if (!joins)
+          units.push_back({r, {}, {}});
+        units.back().members.push_back(at);
+        units.back().messages += isMessage(rank.ops[at].op);
+        unitOf[r].push_back(units.size() - 1);
+      }
+    }
+    noneAdded = gradientTags();
+  }
+
+  /// Numbers the sums of gradients of each stage in a row: of n additions
+  /// noneAdded[stage] + n, up to mostAdded() of them.
+  std::vector<int> gradientTags() {
+    std::vector<int> first;
+    for (Id s = 0; s < plan.stages.size(); ++s) {
+      first.push_back(tag(BufferKind::Gradients, s, kNone, 0));
+      for (int n = 1; n <= mostAdded(); ++n)
+        tag(BufferKind::Gradients, s, kNone, n);
+    }
+    return first;
+  }
+  int mostAdded() const { return static_cast<int>(4 * plan.microbatches + 4); }
+
+  /// Units that end before a unit starts.
+  std::vector<std::vector<size_t>> orderOf(Queue queue) const {
+    std::vector<std::vector<size_t>> before(units.size());
+    for (size_t u = 0; u < units.size(); ++u)
+      for (uint32_t at : units[u].members) {
+        Member m{units[u].rank, at};
+        const PlanOp &each = op(m);
+        follow(before[u], m, [&](const PlanOp &earlier) {
+          return earlier.stream == each.stream;
+        });
+        if (isMessage(each.op))
+          follow(before[u], m, [&](const PlanOp &earlier) {
+            return isMessage(earlier.op) && sameQueue(earlier, each, queue);
+          });
+        for (uint32_t wait : plan.ranks[m.rank].waitsOf(at))
+          before[u].push_back(unitOf[m.rank][wait]);
+      }
+    return before;
+  }
+
+  /// Adds the unit of the last operation before `m` that `wanted` takes.
+  template <typename Wanted>
+  void follow(std::vector<size_t> &before, Member m, Wanted wanted) const {
+    size_t own = unitOf[m.rank][m.at];
+    for (uint32_t at = m.at; at-- > 0;)
+      if (unitOf[m.rank][at] != own && wanted(op({m.rank, at}))) {
+        before.push_back(unitOf[m.rank][at]);
+        return;
+      }
+  }
+
+  bool sameQueue(const PlanOp &one, const PlanOp &other, Queue queue) const {
+    auto peer = [this](const PlanOp &message) {
+      const Channel &channel = plan.channels[message.channel];
+      return isSend(message.op) ? channel.destination : channel.source;
+    };
+    switch (queue) {
+    case Queue::Rank:
+      return true;
+    case Queue::Pair:
+      return peer(one) == peer(other);
+    case Queue::Edge:
+      return peer(one) == peer(other) && isSend(one.op) == isSend(other.op);
+    case Queue::None:
+      return false;
+    }
+    return false;
+  }
+
+  void match() {
+    std::vector<std::vector<Member>> sends(plan.channels.size()),
+        receives(plan.channels.size());
+    for (Id r = 0; r < plan.ranks.size(); ++r)
+      for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at) {
+        const PlanOp &each = plan.ranks[r].ops[at];
+        if (isMessage(each.op))
+          (isSend(each.op) ? sends : receives)[each.channel].push_back({r, at});
+      }
+    for (Id c = 0; c < plan.channels.size(); ++c) {
+      mismatched |= sends[c].size() != receives[c].size();
+      for (size_t n = 0; n < std::min(sends[c].size(), receives[c].size()); ++n)
+        pair(sends[c][n], receives[c][n], c, n);
+    }
+  }
+
+  void pair(Member send, Member receive, Id channel, size_t nth) {
+    pairs.push_back({unitOf[send.rank][send.at],
+                     unitOf[receive.rank][receive.at], channel, nth});
+    const PlanOp &sender = op(send), &receiver = op(receive);
+    mismatched |= bytesOf(send) != bytesOf(receive) ||
+                  info(sender.op).mate != receiver.op ||
+                  sender.microbatch != receiver.microbatch;
+    carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] =
+        payloadOf(sender, receiver);
+  }
+
+  /// What arrives is what the sender names, whatever the receiver calls it.
+  int payloadOf(const PlanOp &sender, const PlanOp &receiver) {
+    if (sender.op == Op::SendGradients)
+      return tag(BufferKind::CopyGradients, sender.stage, kNone);
+    if (sender.op == Op::SendTied)
+      return tag(BufferKind::TiedGradients, plan.stages[sender.stage].tiedTo,
+                 kNone);
+    bool forward = sender.op == Op::SendForward;
+    Id from = forward ? sender.stage : receiver.stage;
+    Id to = forward ? receiver.stage : sender.stage;
+    Id edge = kNone;
+    for (Id e = 0; e < plan.edges.size(); ++e)
+      if (plan.edges[e].from == from && plan.edges[e].to == to)
+        edge = e;
+    mismatched |= edge == kNone;
+    return tag(forward ? BufferKind::Activation : BufferKind::Gradient, edge,
+               sender.microbatch);
+  }
+
+  Bytes bytesOf(Member m) const {
+    const RankPlan &rank = plan.ranks[m.rank];
+    if (op(m).op == Op::SendTied)
+      return plan.stages[op(m).stage].bytes.tied;
+    return rank.buffers[rank.operandsOf(m.at)[0].buffer].bytes;
+  }
+
+  /// Cuts the arenas into cells at every begin and end of a buffer.
+  void cut() {
+    for (const RankPlan &rank : plan.ranks) {
+      std::set<Bytes> cuts;
+      for (const Buffer &buffer : rank.buffers)
+        cuts.insert({buffer.offset, buffer.offset + buffer.bytes});
+      std::vector<Bytes> sorted(cuts.begin(), cuts.end());
+      size_t base = cells.size();
+      firstCell.push_back(base);
+      cells.resize(base + sorted.size(), 0);
+      auto place = [&](Bytes cutAt) {
+        return base + (std::lower_bound(sorted.begin(), sorted.end(), cutAt) -
+                       sorted.begin());
+      };
+      cellsOf.emplace_back();
+      for (const Buffer &buffer : rank.buffers) {
+        size_t begin = place(buffer.offset);
+        size_t end = place(buffer.offset + buffer.bytes);
+        cellsOf.back().emplace_back(begin, end);
+        if (info(buffer.kind).persistent)
+          std::fill(cells.begin() + begin, cells.begin() + end,
+                    tag(buffer.kind, buffer.stage, kNone, 0));
+      }
+    }
+    firstCell.push_back(cells.size());
+  }
+
+  void addTouches(Unit &unit, Member m) {
+    const RankPlan &rank = plan.ranks[m.rank];
+    std::span<const Operand> operands = rank.operandsOf(m.at);
+    for (size_t nth = 0; nth < operands.size(); ++nth) {
+      auto [begin, end] = cellsOf[m.rank][operands[nth].buffer];
+      auto [before, after] = meaning(m, nth);
+      unit.touches.push_back(
+          {begin, end, static_cast<Access>(operands[nth].access), before, after,
+           firstMarker[m.rank] - int(m.at), op(m).stage});
+    }
+  }
+
+  /// The value that the operand should hold before and after the operation.
+  std::pair<int, int> meaning(Member m, size_t nth) {
+    const PlanOp &each = op(m);
+    const RankPlan &rank = plan.ranks[m.rank];
+    const Buffer &buffer = rank.buffers[rank.operandsOf(m.at)[nth].buffer];
+    Id s = each.stage, k = each.microbatch;
+    const StageBytes &bytes = plan.stages[s].bytes;
+    switch (buffer.kind) {
+    case BufferKind::Workspace: {
+      tooSmall |= buffer.bytes < bytes.workspace;
+      int scratch = tag(buffer.kind, buffer.stage, kNone, 0);
+      return {scratch, scratch};
+    }
+    case BufferKind::Parameters:
+    case BufferKind::Optimizer: {
+      tooSmall |= buffer.bytes < (buffer.kind == BufferKind::Parameters
+                                      ? bytes.parameters
+                                      : bytes.optimizer);
+      int updates = each.op == Op::OptimizerStep;
+      return {tag(buffer.kind, s, kNone, 0),
+              tag(buffer.kind, s, kNone, updates)};
+    }
+    case BufferKind::Gradients:
+      return gradients(m, buffer);
+    case BufferKind::Saved:
+      return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
+    case BufferKind::Kept: {
+      tooSmall |= buffer.bytes < bytes.keptForWeight;
+      int before = each.op == Op::BackwardWeight;
+      int after = each.op == Op::BackwardInput;
+      return {tag(buffer.kind, s, k, before), tag(buffer.kind, s, k, after)};
+    }
+    case BufferKind::Activation:
+    case BufferKind::Gradient:
+      return passed(m, nth, buffer);
+    case BufferKind::TiedGradients:
+      tooSmall |= buffer.bytes < bytes.tied;
+      return received(m, Op::RecvTied, buffer.kind);
+    case BufferKind::CopyGradients:
+      tooSmall |= buffer.bytes < bytes.gradients;
+      return received(m, Op::RecvGradients, buffer.kind);
+    }
+    return {kAny, kSame};
+  }
+
+  std::pair<int, int> received(Member m, Op receive, BufferKind kind) {
+    int value =
+        op(m).op == receive ? carriedBy(m) : tag(kind, op(m).stage, kNone);
+    return {value, value};
+  }
+  int carriedBy(Member m) const {
+    auto found = carried.find({m.rank, m.at});
+    return found == carried.end() ? kRubbish : found->second;
+  }
+
+  /// Gradients count what was added; the step must find all microbatches, also
+  /// in those of the stage that its own is tied to. A copy of a stage sends
+  /// what its rank added, and gets the rest at once.
+  std::pair<int, int> gradients(Member m, const Buffer &buffer) {
+    Op kind = op(m).op;
+    Id tied = plan.stages[op(m).stage].tiedTo;
+    bool isOther = kind == Op::OptimizerStep && buffer.stage == tied;
+    Id s = isOther ? tied : op(m).stage;
+    const StageBytes &bytes = plan.stages[s].bytes;
+    tooSmall |= buffer.bytes < (isOther ? bytes.tied : bytes.gradients);
+    int all = static_cast<int>(plan.microbatches), own = 0;
+    for (const PlanOp &each : plan.ranks[m.rank].ops)
+      own += each.stage == s &&
+             (each.op == Op::Backward || each.op == Op::BackwardWeight);
+    own = std::min(own, mostAdded());
+    int some = noneAdded[s] + own, sum = noneAdded[s] + all;
+    if (kind == Op::OptimizerStep || kind == Op::SendTied)
+      return {sum, sum};
+    if (kind == Op::SendGradients)
+      return {some, some};
+    if (kind == Op::AddGradients)
+      return {some, sum};
+    return {kAny, kind == Op::BackwardInput ? kSame : kOneMore};
+  }
+
+  std::pair<int, int> passed(Member m, size_t nth, const Buffer &buffer) {
+    const PlanOp &each = op(m);
+    if (isMessage(each.op))
+      return {carriedBy(m), carriedBy(m)};
+    std::span<const Operand> operands = plan.ranks[m.rank].operandsOf(m.at);
+    size_t place = 0; // among operands of the kind and access
+    for (size_t i = 0; i < nth; ++i)
+      place +=
+          plan.ranks[m.rank].buffers[operands[i].buffer].kind == buffer.kind &&
+          operands[i].access == operands[nth].access;
+    bool reads = operands[nth].access == unsigned(Access::Read);
+    bool into = reads == (buffer.kind == BufferKind::Activation);
+    for (Id e = 0; e < plan.edges.size(); ++e) {
+      const StageEdge &edge = plan.edges[e];
+      bool counts =
+          buffer.kind == BufferKind::Activation ||
+          (plan.stages[edge.from].backward && plan.stages[edge.to].backward);
+      if ((into ? edge.to : edge.from) == each.stage && counts &&
+          place-- == 0) {
+        tooSmall |= buffer.bytes < edge.bytes;
+        int value = tag(buffer.kind, e, each.microbatch);
+        return {value, value};
+      }
+    }
+    return {kRubbish, kRubbish};
+  }
+
+  /// What happens to a cell when an operation starts; false if it then holds
+  /// what it should not.
+  bool startCell(int &cell, const Touch &touch) const {
+    if (touch.access != Access::Write && !holds(cell, touch.before))
+      return false;
+    if (touch.access != Access::Read)
+      cell = touch.access == Access::Update ? touch.marker * kWriter - cell
+                                            : touch.marker * kWriter;
+    return true;
+  }
+  /// The same when it ends; false too if another one wrote there meanwhile.
+  bool endCell(int &cell, const Touch &touch) const {
+    if (touch.access == Access::Read)
+      return holds(cell, touch.before);
+    if (cell / kWriter != touch.marker)
+      return false;
+    int old = touch.marker * kWriter - cell;
+    if (touch.after > 0)
+      cell = touch.after;
+    else if (touch.after == kSame)
+      cell = old;
+    else if (touch.after == kOneMore && old >= noneAdded[touch.stage] &&
+             old < noneAdded[touch.stage] + mostAdded())
+      cell = old + 1;
+    else
+      cell = kRubbish;
+    return true;
+  }
+  static bool holds(int cell, int wanted) {
+    return cell > 0 && (wanted == kAny || cell == wanted);
+  }
+
+  const Plan &plan;
+  std::vector<Unit> units;
+  std::vector<Pair> pairs;
+  std::vector<int> cells;        ///< of all arenas, as they are at first
+  std::vector<size_t> firstCell; ///< per rank, and one past
+
+private:
+  std::vector<int> firstMarker;
+  std::vector<int> noneAdded;
+  std::vector<std::vector<size_t>> unitOf;
+  std::map<std::pair<Id, uint32_t>, int> carried;
+  std::vector<std::vector<std::pair<size_t, size_t>>> cellsOf;
+  std::map<Tag, int> tags;
+};
+
+} // namespace sluice::testing
+
+#endif // SLUICE_TESTS_IR_EXPLORERMODEL_H

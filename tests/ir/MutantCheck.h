@@ -1,0 +1,145 @@
+//===- tests/ir/MutantCheck.h - The verifier against the explorer ---------===//
+#ifndef SLUICE_TESTS_IR_MUTANTCHECK_H
+#define SLUICE_TESTS_IR_MUTANTCHECK_H
+
+#include "ir/verify/Verify.h"
+#include "tests/Catch.h"
+#include "tests/ir/Explorer.h"
+#include "tests/ir/Mutation.h"
+
+#include <array>
+#include <span>
+
+namespace sluice::testing {
+
+/// What became of some mutants.
+struct MutantCounts {
+  unsigned mutants = 0, refused = 0, accepted = 0, deadlocks = 0;
+  /// Refused for lifetimes or order alone, and of these, harmless.
+  unsigned careful = 0, harmless = 0;
+  std::array<unsigned, kChangeCount> acceptedOf{};
+};
+
+/// The smallest buffering under which `explorer` ends, tried one by one.
+inline std::optional<uint32_t> leastBuffering(Explorer &explorer) {
+  for (uint32_t n = 0; n <= explorer.longestChannel(); ++n)
+    if (!explorer.hangs(Queue::Rank, n))
+      return n;
+  return std::nullopt;
+}
+
+/// Every stage and microbatch has one forward and, if it is trained, one
+/// backward, whole or in two parts.
+inline bool doesAllWork(const Plan &plan) {
+  std::map<std::pair<Id, Id>, std::array<unsigned, kOpCount>> counts;
+  for (const RankPlan &rank : plan.ranks)
+    for (const PlanOp &op : rank.ops)
+      if (isCompute(op.op))
+        ++counts[{op.stage, op.microbatch}][static_cast<unsigned>(op.op)];
+  for (Id s = 0; s < plan.stages.size(); ++s)
+    for (Id k = 0; k < plan.microbatches; ++k) {
+      const auto &count = counts[{s, k}];
+      auto number = [&](Op op) { return count[static_cast<unsigned>(op)]; };
+      if (number(Op::Forward) != 1 ||
+          number(Op::BackwardInput) != number(Op::BackwardWeight) ||
+          number(Op::Backward) + number(Op::BackwardInput) !=
+              (plan.stages[s].backward ? 1u : 0u))
+        return false;
+    }
+  return true;
+}
+
+/// Whether it hangs is told exactly, under every progress model, and how many
+/// buffers would help.
+inline void checkHangs(Explorer &explorer, const verify::Result &result) {
+  constexpr Queue kQueues[] = {Queue::Rank, Queue::Pair, Queue::Edge};
+  for (unsigned model = 0; model < std::size(kQueues); ++model)
+    CHECK(explorer.hangs(kQueues[model]) != result.holds[model]);
+  CHECK(leastBuffering(explorer) == result.minBuffering);
+}
+
+/// What is accepted is whole and right in every interleaving of its streams,
+/// the loosest model.
+inline void checkAccepted(const Plan &plan, Explorer &explorer) {
+  CHECK(doesAllWork(plan));
+  CHECK(!explorer.mismatched);
+  CHECK(!explorer.tooSmall);
+  Explored explored = explorer.exploreCells(Queue::None);
+  CHECK(!explored.hangs);
+  CHECK(!explored.wrongData);
+}
+
+inline bool has(const verify::Result &result, verify::FindingKind kind) {
+  return std::any_of(
+      result.errors.begin(), result.errors.end(),
+      [&](const verify::Finding &finding) { return finding.kind == kind; });
+}
+
+inline bool onlyCareful(const verify::Result &result) {
+  for (const verify::Finding &finding : result.errors)
+    if (finding.kind != verify::FindingKind::Lifetime &&
+        finding.kind != verify::FindingKind::Order)
+      return false;
+  return true;
+}
+
+inline void checkMutant(const Plan &plan, Change change, MutantCounts &counts) {
+  verify::Result result = verify::verifyPlan(plan);
+  bool mismatch = has(result, verify::FindingKind::Mismatch);
+  bool deadlock = has(result, verify::FindingKind::Deadlock);
+  ++counts.mutants;
+  counts.deadlocks += deadlock;
+  ++(result.ok() ? counts.accepted : counts.refused);
+  if (has(result, verify::FindingKind::Malformed))
+    return; // it has no meaning that could be explored
+  Explorer explorer(plan);
+  CHECK((mismatch || deadlock == explorer.hangs()));
+  if (!mismatch)
+    checkHangs(explorer, result);
+  if (result.ok()) {
+    ++counts.acceptedOf[static_cast<unsigned>(change)];
+    return checkAccepted(plan, explorer);
+  }
+  if (!onlyCareful(result))
+    return;
+  ++counts.careful;
+  Explored explored = explorer.exploreCells(Queue::None);
+  counts.harmless += !explored.hangs && !explored.wrongData;
+}
+
+/// Mutates `plans` in turn until `count` were tried.
+inline MutantCounts checkMutants(std::span<const Plan> plans, unsigned count,
+                                 unsigned seed) {
+  MutantCounts counts;
+  std::mt19937 random(seed);
+  for (unsigned n = 0; counts.mutants < count; ++n) {
+    auto change = static_cast<Change>(n % kChangeCount);
+    Plan plan = plans[random() % plans.size()];
+    if (!mutate(plan, change, random))
+      continue;
+    INFO("mutant " << n << " of " << plan.schedule << ": "
+                   << kChangeNames[static_cast<unsigned>(change)]);
+    checkMutant(plan, change, counts);
+  }
+  return counts;
+}
+
+/// For longer runs by hand: what to tell of them.
+inline std::string describe(const MutantCounts &counts) {
+  std::string text = std::to_string(counts.mutants) + " mutants, " +
+                     std::to_string(counts.refused) + " refused, " +
+                     std::to_string(counts.accepted) +
+                     " accepted and harmless, " +
+                     std::to_string(counts.deadlocks) + " deadlocks; of " +
+                     std::to_string(counts.careful) +
+                     " refused for lifetimes or order alone " +
+                     std::to_string(counts.harmless) + " are harmless";
+  for (unsigned change = 0; change < kChangeCount; ++change)
+    text += std::string("\n  ") + kChangeNames[change] + ": " +
+            std::to_string(counts.acceptedOf[change]) + " accepted";
+  return text;
+}
+
+} // namespace sluice::testing
+
+#endif // SLUICE_TESTS_IR_MUTANTCHECK_H
