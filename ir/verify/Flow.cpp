@@ -312,10 +312,11 @@ void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
 void RankFlow::takeBytes(uint32_t at, Id buffer) {
   bytes.write(buffer, [&](Id other) {
     Content &lost = content[other];
-    if (!lost.alive)
-      return;
     if (isPersistent(list.buffers[other].kind))
       return explainOverwrite(at, buffer, other);
+    if (!lost.alive && lost.writer == at)
+      return;
+    // One that lost other bytes before may still be in use.
     if (!allEnded(lost))
       explainBusy(at, buffer, other);
     lost.alive = false;

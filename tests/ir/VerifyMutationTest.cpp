@@ -71,6 +71,33 @@ TEST_CASE("verify: the explorer sees what is wrong") {
   CHECK(Explorer(races).explore().wrongData);
 }
 
+TEST_CASE("verify: a value that lost some bytes keeps the others while used") {
+  Net net = chain(2, 2);
+  net.reuse = false;
+  net.edges[0].bytes = 512;
+  Plan plan = buildPlan(
+      net, std::vector<std::string>{
+               "0F0 0SEND_F0 0F1 0RECV_B0 0SEND_F1 0B0 0RECV_B1 0B1",
+               "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"});
+  REQUIRE(verify::verifyPlan(plan).ok());
+  RankPlan &rank = plan.ranks[1];
+  auto bufferOf = [&](uint32_t at) -> Buffer & {
+    return rank.buffers[rank.operandsOf(at).back().buffer];
+  };
+  // What 1F0 reads loses its first half to what 1B0 writes, after it on its
+  // stream, and its second to what 1RECV_F1 writes, at any time.
+  Bytes base = rank.arenaBytes;
+  rank.arenaBytes += 1024;
+  bufferOf(2).offset = base;
+  bufferOf(0).offset = base + 256;
+  bufferOf(4).offset = base + 512;
+  CHECK(Explorer(plan).exploreCells(Queue::None).wrongData);
+  verify::Result result = verify::verifyPlan(plan);
+  REQUIRE(result.errors.size() == 1);
+  CHECK(result.errors[0].kind == verify::FindingKind::Lifetime);
+  CHECK(result.errors[0].place->index == 4);
+}
+
 TEST_CASE("verify: one cell at a time shows what the whole plan does") {
   std::mt19937 random(7);
   std::vector<Plan> plans = goodPlans();
