@@ -140,6 +140,7 @@ private:
       if (send && info(send->op).perMicrobatch && isSend(send->op)) {
         actions.sendWaits.push_back(
             {static_cast<uint32_t>(actions.list.size()),
+             static_cast<Id>(actions.firstOfRank.size() - 1),
              {send->stage, send->microbatch, kNone, columnOf(text), send->op}});
         return actions.hasMessages = true;
       }

@@ -38,6 +38,7 @@ struct Action {
 /// A WAIT_SEND: what stands behind it on its rank starts after the send's end.
 struct SendWait {
   uint32_t before; ///< position in Actions::list of the action behind it
+  Id rank;         ///< on which it stands, perhaps behind the last action
   Action send;     ///< named as the send; the column is the wait's
 };
 

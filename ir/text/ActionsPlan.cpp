@@ -306,6 +306,7 @@ void Builder::addRank(Id rank, Ticks latency) {
 /// Takes the WAIT_SENDs that stand in the row before action `next`.
 void Builder::noteSendWaits(Id rank, uint32_t next) {
   for (; nextSendWait < actions.sendWaits.size() &&
+         actions.sendWaits[nextSendWait].rank == rank &&
          actions.sendWaits[nextSendWait].before <= next;
        ++nextSendWait) {
     const Action &send = actions.sendWaits[nextSendWait].send;

@@ -6,6 +6,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"
+#include "tests/compiler/SpecForTests.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -20,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   std::optional<Model> model;
   if (spec)
     model = buildModel(*spec, diagnostics);
-  if (model && !partition(*spec, *model, diagnostics))
+  if (model && !partition(*spec, *model, stagesOf(*spec), diagnostics))
     model.reset();
   if (!model && diagnostics.render().empty())
     std::abort(); // refused without a word

@@ -173,6 +173,7 @@ TEST_CASE("mutants: what is accepted runs with any delays") {
   CHECK((counts.caught > 0 || !kRunsRefused));
   if (wanted > kStandard)
     WARN(counts.mutants << " mutants, " << counts.ran << " accepted and run, "
+                        << counts.beyond << " with groups on two streams, "
                         << counts.refusedRuns << " refused and run, of which "
                         << counts.caught << " hang or fail");
 }
