@@ -3,6 +3,7 @@
 #include "ir/Ops.h"
 
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
 
 #include <tuple>
@@ -86,9 +87,13 @@ private:
     Id &of = rankOfStage[stage];
     if (of == kNone)
       of = rank;
-    if (of != rank)
+    if (of != rank && toldStages.insert(stage).second) { // each stage once
       fail(action, " is on rank " + number(rank) + ", stage " + number(stage) +
                        " before on rank " + number(of));
+      diagnostics.lastError().note(
+          "the operations of a stage stand on one rank; orders with two copies "
+          "of a stage have no text");
+    }
     return of == rank;
   }
 
@@ -120,6 +125,7 @@ private:
   bool hasMessages = false;
   Orders orders;
   std::vector<Id> rankOfStage;
+  llvm::DenseSet<Id> toldStages;
   llvm::DenseMap<std::tuple<Id, Id, unsigned>, SourceLocation> seen;
 };
 

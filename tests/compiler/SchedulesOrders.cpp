@@ -154,9 +154,13 @@ TEST_CASE("schedule orders: numbers out of range") {
         "(pipeline.ranks)\n");
 }
 
+static const std::string oneRank =
+    "note: the operations of a stage stand on one rank; orders with two copies "
+    "of a stage have no text\n";
+
 TEST_CASE("schedule orders: a stage on two ranks") {
   CHECK(toldBy(Compiled(section(2, "{orders: [\"0F0 0B0\", \"1F0 0F1\"]}"))) ==
-        "3:70: error: 0F1 is on rank 1, stage 0 before on rank 0\n");
+        "3:70: error: 0F1 is on rank 1, stage 0 before on rank 0\n" + oneRank);
 }
 
 TEST_CASE("schedule orders: operations twice") {
@@ -259,7 +263,8 @@ TEST_CASE("schedule orders: faults of a CSV have their row and column") {
   CHECK(toldOfCsv(2, "0F0,0F1,0B0,0B1\n1F0,1B0,(1F1;0B5)OVERLAP_F_B,0I0\n") ==
         "2:14: error: 0B5 is of microbatch 5, there are 2 "
         "(pipeline.microbatches)\n"
-        "2:30: error: 0I0 is on rank 1, stage 0 before on rank 0\n");
+        "2:30: error: 0I0 is on rank 1, stage 0 before on rank 0\n" +
+            oneRank);
   CHECK(toldOfCsv(2, "0F0,0F1,0B0,0B1\n") ==
         "3:39: error: there are orders for 1 rank, not for 2 "
         "(pipeline.ranks)\n");

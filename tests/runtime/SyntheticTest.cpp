@@ -16,8 +16,11 @@ using Memory = std::array<unsigned char, 40>;
 /// A stage 3 between the stages 2 and 4, and memory for one call.
 class Stage {
 public:
-  explicit Stage(uint32_t number = 3, double seconds = 0) {
+  explicit Stage(uint32_t number = 3, double seconds = 0,
+                 uint32_t tiedTo = SLUICE_NO_STAGE) {
     facts.stage = number;
+    facts.tied_stage = tiedTo;
+    facts.tied_bytes = tiedTo == SLUICE_NO_STAGE ? 0 : 16;
     facts.stages = 8;
     facts.microbatches = 4;
     input = number - 1;
@@ -175,6 +178,28 @@ TEST_CASE("runtime: synthetic notices that its state was written to",
               " from stage 3 for stage 3, microbatch 0: byte 39 of 40");
     stage.memory[i][39] ^= 4;
   }
+}
+
+TEST_CASE("runtime: synthetic notices whose tied gradients a step is given",
+          "[runtime][synthetic]") {
+  Stage stage(3, 0, 5), other(5, 0, 3), stranger(6, 0, 3);
+  auto step = [&](const sluice_buffer *tied) {
+    return stage.module.optimizer_step(stage.instance, 0, tied, nullptr,
+                                       &stage.error);
+  };
+  auto partOf = [](Stage &of) {
+    return sluice_buffer{of.memory[1].data(), 16};
+  };
+  const sluice_buffer right = partOf(other), wrong = partOf(stranger);
+  CHECK(step(&right) == 0);
+  CHECK(step(&wrong) == 1);
+  CHECK(std::string(stage.error.message)
+            .starts_with("buffer tied gradients from stage 5 for stage 5"));
+  CHECK(step(nullptr) == 1);
+  CHECK(std::string(stage.error.message) ==
+        "the step gets no gradients of stage 5, which its stage is tied to");
+  other.memory[1][3] ^= 1;
+  CHECK(step(&right) == 1);
 }
 
 TEST_CASE("runtime: synthetic spends no less than its time",

@@ -330,6 +330,13 @@ int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
                   sluice_error *error) {
   const Synthetic &stage = self(instance);
   const uint32_t other = stage.facts.tied_stage;
+  if (!tied && stage.facts.tied_bytes != 0) {
+    std::snprintf(error->message, sizeof(error->message),
+                  "the step gets no gradients of stage %u, which its stage is "
+                  "tied to",
+                  other);
+    return 1;
+  }
   if (tied && check(*tied, {Kind::TiedGradients, other, other}, error))
     return 1;
   return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
