@@ -227,8 +227,8 @@ void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
   if (!isTied || used.bytes < index.plan.stages[used.stage].bytes.tied ||
       (state.writer != kNone && !hasEnded(state.writer)))
     explainState(uses.at, buffer, access);
-  else if (uint32_t last = lastGradient(used.stage);
-           last == kNone || last > uses.at)
+  else if (uint32_t added = lastGradient(used.stage);
+           added == kNone || added > uses.at)
     explainUnsummed(uses.at, used.stage);
   uses.tied += isTied;
   uses.state |= isTied ? 0 : bit(used.kind);

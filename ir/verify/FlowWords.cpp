@@ -140,13 +140,14 @@ void RankFlow::explainCount(uint32_t at, BufferKind kind, bool isRead,
 
 void RankFlow::explainUnsummed(uint32_t at, Id stage) {
   tell(FindingKind::Order, at, [&] {
-    uint32_t last = lastGradient(stage);
-    std::string reads = nameOf(list.ops[at]) + " reads the gradients of stage " +
+    uint32_t added = lastGradient(stage);
+    std::string reads = nameOf(list.ops[at]) +
+                        " reads the gradients of stage " +
                         std::to_string(stage);
-    return last == kNone ? reads + ", which rank " + std::to_string(rank) +
-                               " does not compute"
-                         : reads + " before " + nameOf(list.ops[last]) +
-                               " adds to them";
+    return added == kNone
+               ? reads + ", which rank " + std::to_string(rank) +
+                     " does not compute"
+               : reads + " before " + nameOf(list.ops[added]) + " adds to them";
   });
 }
 
