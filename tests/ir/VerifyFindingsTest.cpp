@@ -289,8 +289,8 @@ TEST_CASE("verify: a rank does not have the gradients that others compute") {
     RankPlan &rank = plan.ranks[r];
     rank.buffers.push_back({rank.arenaBytes, 16, 1 - r, BufferKind::Gradients});
     rank.arenaBytes += 256;
-    rank.operands.push_back(operand(
-        static_cast<Id>(rank.buffers.size() - 1), Access::Read)); // of its STEP
+    rank.operands.push_back(operand(static_cast<Id>(rank.buffers.size() - 1),
+                                    Access::Read)); // of its STEP
   }
   CHECK(errorsOf(plan) ==
         "order: 0STEP reads the gradients of stage 1, which rank 0 does not "
