@@ -17,7 +17,7 @@ struct ScheduleChoice {
   uint32_t stages = 0;
   Placement placement;
   bool splitBackward = false;
-  bool trains = true; ///< false: no backward at all
+  bool trains = true;           ///< false: no backward at all
   std::optional<Orders> orders; ///< the user's own
 };
 
