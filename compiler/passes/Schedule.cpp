@@ -168,7 +168,7 @@ static Blame blameFor(Compilation &c) {
   const Placement &placement = c.choice->placement;
   if (std::holds_alternative<std::vector<uint32_t>>(pipeline.warmup.value))
     return {pipeline.warmup.where,
-            "the fewest that do, with the same number more on each rank: " +
+            "these run, the fewest with the same number more on each rank: " +
                 counts};
   if (!pipeline.placement.given || isLoop(placement))
     return blame;

@@ -69,7 +69,8 @@ private:
 
   WarmupMeter meter;
   uint32_t ranks, most;
-  Counts book; ///< the standard ones, if need be raised
+  Counts book;  ///< the standard ones, if need be raised
+  Counts least; ///< the fewest that run, the same on each rank
   WarmupRules rules;
   Counts caps;               ///< what each rank can hold
   std::optional<Tried> best; ///< of those that run and fit
@@ -82,8 +83,9 @@ private:
 
 WarmupSearch::WarmupSearch(Compilation &c)
     : meter(c), ranks(meter.ranks()), most(meter.most()),
-      book(meter.standardThatRuns()), rules(c, book.back(), most),
-      caps(meter.caps()) {}
+      book(meter.raisedThatRuns(meter.standard())),
+      least(meter.raisedThatRuns(Counts(ranks, meter.standard().back()))),
+      rules(c, book.back(), most), caps(meter.caps()) {}
 
 /// Whether `counts` fall along the pipeline, within the caps.
 bool WarmupSearch::mayHave(const Counts &counts) const {
@@ -187,7 +189,7 @@ void WarmupSearch::tryRules() {
     considerWithin(rule);
     consider(scaledDown(rule, caps));
   }
-  consider(Counts(ranks, book.back()));
+  consider(least);
 }
 
 /// The derived counts for periods from the shortest to the least for which they
@@ -297,9 +299,7 @@ bool WarmupSearch::search() {
 Counts WarmupSearch::run() {
   if (search())
     return best->counts;
-  // The gate says why of the least that run.
-  Counts least(ranks, book.back());
-  return meter.runs(least) ? least : book;
+  return least; // the gate says why
 }
 
 //===----------------------------------------------------------------------===//
