@@ -5,8 +5,8 @@
 // not allow the spec's other keys. warmup: sets the counts that the schedule's
 // rule is given: its own, the spec's list, or the result of a search. order:
 // runs the rule. schedule: finds the orders in the graph. verify-schedule:
-// proves them complete and free of cycles; fails only where a spec's own orders
-// or counts do.
+// proves them complete and free of cycles; fails only where a spec's own
+// orders, counts or placement do, and points at those.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
@@ -132,13 +132,69 @@ bool passes::ScheduleOps(Compilation &c) {
   return true;
 }
 
+static std::string listText(llvm::ArrayRef<uint32_t> list) {
+  std::string text;
+  for (uint32_t each : list)
+    text += (text.empty() ? "[" : ", ") + std::to_string(each);
+  return text + "]";
+}
+
+/// Whether each run of p stages takes the ranks in the same order.
+static bool isLoop(const Placement &placement) {
+  std::vector<Id> order = placement.ranksInOrder();
+  for (Id stage = 0; stage < placement.stages(); ++stage)
+    if (placement.rankOf(stage, 0) != order[stage % order.size()])
+      return false;
+  return true;
+}
+
+namespace {
+/// What to say where the ranks wait for each other.
+struct Blame {
+  SourceLocation where;
+  std::string note; ///< may be empty
+};
+} // namespace
+
+/// Blames the key of a spec that a named schedule cannot be run with: the
+/// counts that it gives, else its placement.
+static Blame blameFor(Compilation &c) {
+  const PipelineSpec &pipeline = c.spec->pipeline;
+  Blame blame{pipeline.schedule.where, ""};
+  if (!c.choice || !c.choice->info || !c.choice->info->adjustableWarmup ||
+      !c.stages || !c.warmup)
+    return blame;
+  std::string counts = listText(warmupThatRuns(c, c.warmup->perRank));
+  const Placement &placement = c.choice->placement;
+  if (std::holds_alternative<std::vector<uint32_t>>(pipeline.warmup.value))
+    return {pipeline.warmup.where,
+            "these run, the fewest with the same number more on each rank: " +
+                counts};
+  if (!pipeline.placement.given || isLoop(placement))
+    return blame;
+  std::vector<Id> loop, order = placement.ranksInOrder();
+  for (Id stage = 0; stage < placement.stages(); ++stage)
+    loop.push_back(order[stage % order.size()]);
+  return {pipeline.placement.where,
+          "with the standard counts a list runs whose every " +
+              std::to_string(order.size()) +
+              " stages take the ranks in the same order, as in " +
+              listText(loop) + "; this one runs with warmup: " + counts};
+}
+
 bool passes::VerifyScheduleGate(Compilation &c) {
   verify::Result result = verify::verifySchedule(*c.graph, *c.schedule);
-  for (const verify::Finding &finding : result.errors)
-    c.diagnostics.error(c.spec ? c.spec->pipeline.schedule.where
-                               : SourceLocation{},
-                        std::string(verify::findingKindName(finding.kind)) +
-                            ": " + finding.message);
+  for (const verify::Finding &finding : result.errors) {
+    bool waits = finding.kind == verify::FindingKind::Deadlock;
+    Blame blame;
+    if (c.spec)
+      blame = waits ? blameFor(c) : Blame{c.spec->pipeline.schedule.where, ""};
+    Diagnostic &told = c.diagnostics.error(
+        blame.where, std::string(verify::findingKindName(finding.kind)) + ": " +
+                         finding.message);
+    if (!blame.note.empty())
+      told.note(blame.note);
+  }
   return result.ok();
 }
 

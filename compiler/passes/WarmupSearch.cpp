@@ -14,10 +14,8 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/WarmupSearch.h"
 
-#include "compiler/passes/BufferLayout.h"
-#include "compiler/passes/OrderTrial.h"
-#include "compiler/passes/PassManager.h"
-#include "compiler/passes/WarmupRules.h"
+#include "compiler/passes/WarmupBounds.h"
+#include "compiler/passes/WarmupMeter.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -36,8 +34,8 @@ class WarmupSearch {
 public:
   explicit WarmupSearch(Compilation &compilation);
 
-  WarmupCounts run();
-  WarmupCounts runStandard();
+  /// What is found; the fewest that run where nothing fits.
+  Counts run();
 
 private:
   struct Tried {
@@ -55,19 +53,11 @@ private:
     Counts fewer; ///< as many as a rank is over the limit
   };
 
-  Counts standard() const;
-  Counts standardThatRuns();
-  Orders ordersOf(const Counts &counts) const {
-    return ordersWith(choice, *c.stages, counts);
-  }
-  std::optional<Ticks> objectiveOf(const Orders &orders);
-  bool mayFit(const Orders &orders) const;
-  Counts countsOver() const;
-  Bytes bytesPerCount(Id rank) const;
   bool consider(const Counts &counts);
   bool mayHave(const Counts &counts) const;
+  bool search();
 
-  void findCaps();
+  void considerWithin(const Counts &counts);
   void tryRules();
   void tryPeriods();
   void tryFewer();
@@ -75,24 +65,13 @@ private:
   bool tryChange(Id begin, Id end, int by, Id also = kNone, int alsoBy = 0);
   bool improveOne();
   bool improveTwo();
-  bool search();
-
   void repair();
-  void readLimit();
 
-  std::vector<std::string> explain(const Counts &counts) const;
-  WarmupCounts result(const Counts &counts) const;
-  std::vector<bool> boundByMemory(const Counts &counts) const;
-
-  Compilation &c;
-  const ScheduleChoice &choice;
-  Network network;
+  WarmupMeter meter;
   uint32_t ranks, most;
-  OrderTrial trial;
-  std::vector<Id> order; ///< ranks along the pipeline
-  Counts book;           ///< the standard ones, if need be raised
-  std::optional<WarmupRules> rules;
-  std::optional<Bytes> room; ///< of an arena; none: unlimited
+  Counts book;  ///< the standard ones, if need be raised
+  Counts least; ///< the fewest that run, the same on each rank
+  WarmupRules rules;
   Counts caps;               ///< what each rank can hold
   std::optional<Tried> best; ///< of those that run and fit
   std::vector<Rejected> rejected;
@@ -102,61 +81,11 @@ private:
 
 } // namespace
 
-WarmupSearch::WarmupSearch(Compilation &compilation)
-    : c(compilation), choice(*c.choice), network(c.network()),
-      ranks(choice.sizes.ranks),
-      most(choice.sizes.microbatches * choice.sizes.chunks),
-      trial(*c.stages, choice.placement, choice.sizes.microbatches,
-            c.spec->model.timeUnit, network),
-      order(choice.placement.ranksInOrder()), caps(ranks, most) {}
-
-Counts WarmupSearch::standard() const {
-  Counts counts;
-  for (Id at = 0; at < ranks; ++at)
-    counts.push_back(choice.info->warmup(choice.sizes, at));
-  return counts;
-}
-
-/// None if the orders make the ranks wait for each other.
-std::optional<Ticks> WarmupSearch::objectiveOf(const Orders &orders) {
-  if (!trial.run(orders))
-    return std::nullopt;
-  return c.spec->pipeline.objective.value == Objective::Span ? trial.span()
-                                                             : trial.makespan();
-}
-
-/// Whether what is in flight leaves room for messages.
-bool WarmupSearch::mayFit(const Orders &orders) const {
-  if (!room)
-    return true;
-  return llvm::all_of(trial.leastBytes(orders),
-                      [&](Bytes least) { return least <= *room; });
-}
-
-/// By how many counts each rank of the last trial is over the limit.
-Counts WarmupSearch::countsOver() const {
-  Counts over(ranks, 0);
-  if (!room)
-    return over;
-  std::vector<Bytes> arenas = trial.arenas();
-  for (auto [at, rank] : llvm::enumerate(order))
-    if (arenas[rank] > *room)
-      over[at] = static_cast<uint32_t>(std::min<Bytes>(
-          most, (arenas[rank] - *room - 1) / bytesPerCount(rank) + 1));
-  return over;
-}
-
-/// What one more microbatch in flight takes on `rank`, at least 1.
-Bytes WarmupSearch::bytesPerCount(Id rank) const {
-  Bytes each = 1;
-  for (const Placement::Holding &held :
-       choice.placement.holdingsOf(rank, choice.sizes.microbatches)) {
-    const StageBytes &bytes = c.stages->stages[held.stage].bytes;
-    each = std::max(each, alignedSize(bytes.activation - bytes.keptForWeight) +
-                              alignedSize(bytes.keptForWeight));
-  }
-  return each;
-}
+WarmupSearch::WarmupSearch(Compilation &c)
+    : meter(c), ranks(meter.ranks()), most(meter.most()),
+      book(meter.raisedThatRuns(meter.standard())),
+      least(meter.raisedThatRuns(Counts(ranks, meter.standard().back()))),
+      rules(c, book.back(), most), caps(meter.caps()) {}
 
 /// Whether `counts` fall along the pipeline, within the caps.
 bool WarmupSearch::mayHave(const Counts &counts) const {
@@ -171,19 +100,21 @@ bool WarmupSearch::consider(const Counts &counts) {
   if (trialsLeft == 0 || !mayHave(counts) || llvm::is_contained(seen, counts))
     return false;
   seen.push_back(counts);
-  Orders orders = ordersOf(counts);
-  if (!mayFit(orders))
+  Orders orders = meter.ordersOf(counts);
+  if (!meter.mayFit(orders))
     return false;
   --trialsLeft;
-  std::optional<Ticks> objective = objectiveOf(orders);
+  std::optional<Ticks> objective = meter.objectiveOf(orders);
   if (!objective)
     return false;
   Tried found{counts, *objective,
               std::accumulate(counts.begin(), counts.end(), uint64_t(0))};
   if (best && !(found < *best))
     return false;
-  Counts over = countsOver();
+  Counts over = meter.countsOver();
   if (llvm::any_of(over, [](uint32_t count) { return count != 0; })) {
+    if (meter.followsFirst())
+      over.front() = *llvm::max_element(over);
     rejected.push_back({std::move(found), std::move(over)});
     return false;
   }
@@ -194,25 +125,6 @@ bool WarmupSearch::consider(const Counts &counts) {
 //===----------------------------------------------------------------------===//
 // Candidates
 //===----------------------------------------------------------------------===//
-
-/// The most that each rank can hold, the others' counts left aside.
-void WarmupSearch::findCaps() {
-  caps.assign(ranks, most);
-  if (!room)
-    return;
-  Counts low(ranks, 0), high(ranks, most + 1); // exclusive; 0 may not fit
-  while (true) {
-    Counts middle;
-    for (auto [a, b] : llvm::zip(low, high))
-      middle.push_back(a + (b - a) / 2);
-    if (middle == low)
-      break;
-    std::vector<Bytes> least = trial.leastBytes(ordersOf(middle));
-    for (auto [at, rank] : llvm::enumerate(order))
-      (least[rank] <= *room ? low : high)[at] = middle[at];
-  }
-  caps = low;
-}
 
 /// `counts`, cut off at `caps`.
 static Counts cutOff(const Counts &counts, const Counts &caps) {
@@ -244,46 +156,65 @@ static Counts between(const Counts &low, const Counts &high, uint32_t part) {
   return counts;
 }
 
+/// Tries `counts` cut off at the caps, and at what the first rank may have
+/// where that decides what the others hold.
+void WarmupSearch::considerWithin(const Counts &counts) {
+  Counts cut = cutOff(counts, caps);
+  auto below = [&](uint32_t top) { return cutOff(cut, Counts(ranks, top)); };
+  auto fits = [&](uint32_t top) {
+    return meter.mayFit(meter.ordersOf(below(top)));
+  };
+  uint32_t good = 0, bad = cut.front();
+  if (bad > 0 && !fits(bad)) {
+    while (bad - good > 1) {
+      uint32_t middle = good + (bad - good) / 2;
+      (fits(middle) ? good : bad) = middle;
+    }
+    cut = below(good);
+  }
+  consider(cut);
+}
+
 void WarmupSearch::tryRules() {
   std::vector<Counts> all{book};
-  if (rules->apply()) {
-    Counts trips = rules->forTrips(rules->shortestPeriod());
+  if (rules.apply()) {
+    Counts trips = rules.forTrips(rules.shortestPeriod());
     all.push_back(trips);
-    all.push_back(rules->forPeriod(rules->shortestPeriod()));
+    all.push_back(rules.forPeriod(rules.shortestPeriod()));
     for (uint32_t &count : trips)
       count = std::min(2 * count, most);
     all.push_back(trips);
   }
   for (const Counts &rule : all) {
-    consider(cutOff(rule, caps));
+    considerWithin(rule);
     consider(scaledDown(rule, caps));
   }
-  consider(Counts(ranks, book.back()));
+  consider(least);
 }
 
 /// The derived counts for periods from the shortest to the least for which they
 /// need not be cut off.
 void WarmupSearch::tryPeriods() {
-  if (!rules->apply())
+  if (!rules.apply())
     return;
-  Ticks low = rules->shortestPeriod() - 1, high = rules->longestPeriod();
+  Ticks low = rules.shortestPeriod() - 1, high = rules.longestPeriod();
   constexpr unsigned kPrecision = 12; // bits
   for (unsigned i = 0; i < kPrecision && high - low > 1; ++i) {
     Ticks middle = low + (high - low) / 2;
-    (mayHave(rules->forPeriod(middle)) ? high : low) = middle;
+    (mayHave(rules.forPeriod(middle)) ? high : low) = middle;
   }
-  low = rules->shortestPeriod();
+  low = rules.shortestPeriod();
   for (unsigned i = 0; i <= kPeriods; ++i)
-    consider(cutOff(rules->forPeriod(low + (high - low) / kPeriods * i), caps));
-  consider(cutOff(rules->forPeriod(high), caps));
+    considerWithin(rules.forPeriod(low + (high - low) / kPeriods * i));
+  considerWithin(rules.forPeriod(high));
 }
 
 /// The fewest of eight steps from the least counts to the best that are as
 /// good.
 void WarmupSearch::tryFewer() {
   Counts to = best->counts, low = cutOff(book, to);
-  if (rules->apply())
-    low = cutOff(rules->forTrips(rules->shortestPeriod()), low);
+  if (rules.apply())
+    low = cutOff(rules.forTrips(rules.shortestPeriod()), low);
   if (consider(low))
     return;
   uint32_t bad = 0, good = 8; // eighths of the way
@@ -355,7 +286,6 @@ void WarmupSearch::repair() {
 
 /// Finds `best`; false if nothing is found that fits.
 bool WarmupSearch::search() {
-  findCaps();
   tryRules();
   tryPeriods();
   repair();
@@ -366,138 +296,15 @@ bool WarmupSearch::search() {
   return true;
 }
 
-/// Takes the limit from where every plan gets it.
-void WarmupSearch::readLimit() {
-  Diagnostics ignored;
-  Compilation empty(ignored);
-  empty.spec = c.spec;
-  empty.plan.emplace();
-  passes::AnnotatePlan(empty);
-  const Plan &plan = *empty.plan;
-  if (plan.memoryLimit != 0)
-    room = plan.memoryLimit - std::min(plan.memoryLimit, plan.memoryAllowance);
-}
-
-//===----------------------------------------------------------------------===//
-// Result
-//===----------------------------------------------------------------------===//
-
-/// Whether one more on a rank is over the limit whatever messages do.
-std::vector<bool> WarmupSearch::boundByMemory(const Counts &counts) const {
-  std::vector<bool> bound(ranks, false);
-  if (!room)
-    return bound;
-  Counts more;
-  for (uint32_t count : counts)
-    more.push_back(std::min(count + 1, most));
-  std::vector<Bytes> least = trial.leastBytes(ordersOf(more));
-  for (auto [at, rank] : llvm::enumerate(order))
-    bound[at] = least[rank] > *room;
-  return bound;
-}
-
-/// Where and why `counts` are not the standard ones, if that is for want of
-/// memory or takes more of it.
-std::vector<std::string> WarmupSearch::explain(const Counts &counts) const {
-  auto number = [](uint64_t of) { return std::to_string(of); };
-  Counts wanted = standard();
-  std::vector<bool> bound = boundByMemory(counts);
-  std::vector<std::string> texts;
-  std::optional<Id> first, furthest;
-  for (Id at = 0; at < ranks; ++at) {
-    if (!first && bound[at])
-      first = at;
-    if (counts[at] > wanted[at] &&
-        (!furthest ||
-         counts[at] - wanted[at] > counts[*furthest] - wanted[*furthest]))
-      furthest = at;
-    if (counts[at] >= wanted[at] || !first)
-      continue;
-    texts.push_back(
-        "warmup of rank " + number(order[at]) + ": " + number(counts[at]) +
-        " of the standard " + number(wanted[at]) +
-        (bound[at]
-             ? ", memory"
-             : "; more are of no use while rank " + number(order[*first]) +
-                   " has memory for " + number(counts[*first])));
-  }
-  if (furthest)
-    texts.push_back("warmup: auto takes up to " +
-                    number(counts[*furthest] - wanted[*furthest]) +
-                    " more than the standard counts (rank " +
-                    number(order[*furthest]) + ": " +
-                    number(counts[*furthest]) + " instead of " +
-                    number(wanted[*furthest]) + ")");
-  return texts;
-}
-
-/// `counts` rank by rank.
-WarmupCounts WarmupSearch::result(const Counts &counts) const {
-  WarmupCounts found;
-  found.perRank.resize(ranks);
-  for (auto [at, rank] : llvm::enumerate(order))
-    found.perRank[rank] = counts[at];
-  return found;
-}
-
-WarmupCounts WarmupSearch::run() {
-  book = standardThatRuns();
-  rules.emplace(c, book.back(), most);
-  readLimit();
-  // Where nothing runs or fits, the gate says why of the least that run.
-  Counts found(ranks, book.back());
+Counts WarmupSearch::run() {
   if (search())
-    found = best->counts;
-  else if (!trial.run(ordersOf(found)))
-    found = book;
-  WarmupCounts counts = result(found);
-  counts.bounds = explain(found);
-  return counts;
+    return best->counts;
+  return least; // the gate says why
 }
 
-/// The book's counts, raised on all ranks where they make them wait for each
-/// other: twice as many more each time, then back to the fewest by bisection.
-Counts WarmupSearch::standardThatRuns() {
-  Counts counts = standard();
-  auto more = [&](uint32_t extra) {
-    Counts raised;
-    for (uint32_t count : counts)
-      raised.push_back(std::min(count + extra, most));
-    return raised;
-  };
-  auto runs = [&](const Counts &tested) { return trial.run(ordersOf(tested)); };
-  bool isShort = choice.sizes.chunks > 1 &&
-                 choice.sizes.microbatches % choice.sizes.groupSize != 0;
-  if (!isShort || runs(counts))
-    return counts;
-  uint32_t bad = 0, good = 1;
-  while (good < most && !runs(more(good))) {
-    bad = good;
-    good *= 2;
-  }
-  while (good - bad > 1) {
-    uint32_t middle = bad + (good - bad) / 2;
-    (runs(more(middle)) ? good : bad) = middle;
-  }
-  return more(good);
-}
-
-WarmupCounts WarmupSearch::runStandard() {
-  Counts rule = standard(), counts = standardThatRuns();
-  WarmupCounts found = result(counts);
-  uint32_t furthest = 0;
-  for (auto [raised, count] : llvm::zip(counts, rule))
-    furthest = std::max(furthest, raised - count);
-  if (furthest != 0)
-    found.bounds.push_back(
-        "warmup: " + std::to_string(furthest) +
-        " more on each rank than the rule of " +
-        std::string(choice.info->text) + " says, up to its " +
-        std::to_string(most) +
-        " forwards, so that the ranks do not wait for each other in the last "
-        "group");
-  return found;
-}
+//===----------------------------------------------------------------------===//
+// What is asked of it
+//===----------------------------------------------------------------------===//
 
 Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
                   llvm::ArrayRef<uint32_t> counts) {
@@ -507,12 +314,46 @@ Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
                     choice.info->programs(choice.sizes, counts));
 }
 
-WarmupCounts standardWarmup(Compilation &compilation) {
-  return WarmupSearch(compilation).runStandard();
+/// `counts` rank by rank.
+static std::vector<uint32_t> perRank(const WarmupMeter &meter,
+                                     const Counts &counts) {
+  std::vector<uint32_t> found(meter.ranks());
+  for (auto [at, rank] : llvm::enumerate(meter.order()))
+    found[rank] = counts[at];
+  return found;
 }
 
-WarmupCounts searchWarmup(Compilation &compilation) {
-  return WarmupSearch(compilation).run();
+WarmupCounts standardWarmup(Compilation &c) {
+  WarmupMeter meter(c);
+  Counts rule = meter.standard(), counts = meter.standardThatRuns();
+  WarmupCounts found{perRank(meter, counts), {}};
+  uint32_t furthest = 0;
+  for (auto [raised, count] : llvm::zip(counts, rule))
+    furthest = std::max(furthest, raised - count);
+  if (furthest != 0)
+    found.bounds.push_back(
+        "warmup: " + std::to_string(furthest) +
+        " more on each rank than the rule of " +
+        std::string(c.choice->info->text) + " says, up to its " +
+        std::to_string(meter.most()) +
+        " forwards, so that the ranks do not wait for each other in the last "
+        "group");
+  return found;
+}
+
+WarmupCounts searchWarmup(Compilation &c) {
+  Counts found = WarmupSearch(c).run();
+  WarmupMeter meter(c);
+  return {perRank(meter, found), explainWarmup(meter, found)};
+}
+
+std::vector<uint32_t> warmupThatRuns(Compilation &c,
+                                     llvm::ArrayRef<uint32_t> counts) {
+  WarmupMeter meter(c);
+  Counts along;
+  for (Id rank : meter.order())
+    along.push_back(counts[rank]);
+  return perRank(meter, meter.raisedThatRuns(along));
 }
 
 } // namespace sluice

@@ -17,6 +17,11 @@ WarmupCounts searchWarmup(Compilation &compilation);
 /// end that, with a note.
 WarmupCounts standardWarmup(Compilation &compilation);
 
+/// `counts` with the same number more on each rank, as few as end that the
+/// ranks wait for each other. Logarithmic in orders.
+std::vector<uint32_t> warmupThatRuns(Compilation &compilation,
+                                     llvm::ArrayRef<uint32_t> counts);
+
 /// What each rank computes with these counts, along the pipeline. Linear.
 Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
                   llvm::ArrayRef<uint32_t> counts);

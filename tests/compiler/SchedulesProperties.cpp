@@ -159,9 +159,10 @@ bool hasStandardWarmup(const RandomCase &of) {
 }
 
 /// The most stage-microbatches in flight that a schedule allows at `place`
-/// along the pipeline, with the warmup that its rule was given. A rank's M_B is
-/// v of them.
-uint32_t mostInFlight(const RandomCase &of, uint32_t place, uint32_t warmup) {
+/// along the pipeline, with the warmup that its rule was given, and `first` to
+/// the first rank. A rank's M_B is v of them.
+uint32_t mostInFlight(const RandomCase &of, uint32_t place, uint32_t warmup,
+                      uint32_t first) {
   std::string_view name = of.info->text;
   uint32_t p = of.ranks, v = of.chunks, all = of.microbatches * v;
   uint32_t near = std::min(place, p - 1 - place);
@@ -170,10 +171,8 @@ uint32_t mostInFlight(const RandomCase &of, uint32_t place, uint32_t warmup) {
     most = 1;
   else if (name == "1f1b" || name == "eager-1f1b" || name == "interleaved-1f1b")
     most = warmup + 1;
-  else if (name == "zb-h1")
-    most = warmup + 1 + place;
-  else if (name == "zb-h2")
-    most = warmup + 1 + 2 * place;
+  else if (name == "zb-h1" || name == "zb-h2")
+    most = first + 1;
   else if (name == "zb-v")
     most = 2 * p;
   else if (name == "v-half")
@@ -196,13 +195,15 @@ uint32_t mostInFlight(const RandomCase &of, uint32_t place, uint32_t warmup) {
 void checkInFlight(const RandomCase &of, const Compilation &c,
                    const Report &report) {
   std::vector<Id> order = c.choice->placement.ranksInOrder();
+  auto warmup = [&](uint32_t place) {
+    return hasStandardWarmup(of)
+               ? standardWarmup(of, place)
+               : report.perRank[order[place]].warmup.value_or(0);
+  };
   for (uint32_t place = 0; place < of.ranks; ++place) {
-    const RankReport &rank = report.perRank[order[place]];
     CAPTURE(order[place]);
-    uint32_t warmup = rank.warmup.value_or(0);
-    if (hasStandardWarmup(of))
-      warmup = standardWarmup(of, place);
-    CHECK(rank.peakInFlight <= mostInFlight(of, place, warmup));
+    CHECK(report.perRank[order[place]].peakInFlight <=
+          mostInFlight(of, place, warmup(place), warmup(0)));
   }
 }
 

@@ -278,6 +278,75 @@ TEST_CASE("schedule rules: warmup counts") {
               "interleaved-1f1b, zb-h1, zb-h2\n");
 }
 
+namespace {
+
+constexpr const char *kInterleaved =
+    "ranks: 4, microbatches: 8, virtual_stages: 2, schedule: interleaved-1f1b";
+
+/// The list in `text` behind `begin`.
+std::string listBehind(const std::string &text, const std::string &begin) {
+  size_t at = text.find(begin);
+  INFO(text);
+  REQUIRE(at != std::string::npos);
+  at = text.find('[', at);
+  return text.substr(at, text.find(']', at) + 1 - at);
+}
+
+/// Whether it is told that ranks wait for each other, at the key of `value` in
+/// the third line behind kInterleaved.
+bool isToldAt(const std::string &text, const std::string &key) {
+  size_t column = std::string("pipeline: {").size() +
+                  std::string(kInterleaved).size() +
+                  std::string(", " + key + ": ").size() + 1;
+  return text.rfind("3:" + std::to_string(column) + ": error: deadlock: ", 0) ==
+         0;
+}
+
+} // namespace
+
+TEST_CASE("schedule rules: counts with which the ranks wait for each other") {
+  auto with = [](const std::string &counts) {
+    return told(std::string(kInterleaved) + ", warmup: " + counts);
+  };
+  const std::string note =
+      "note: these run, the fewest with the same number more on each rank: ";
+  // Before its first backward the last rank needs a group of p forwards of its
+  // first chunk, so four more than none.
+  std::string few = with("[3, 2, 1, 0]");
+  CHECK(isToldAt(few, "warmup"));
+  CHECK(listBehind(few, note) == "[7, 6, 5, 4]");
+  CHECK(with("[7, 6, 5, 4]").empty());
+  CHECK(isToldAt(with("[6, 5, 4, 3]"), "warmup"));
+  for (const char *counts : {"[12, 8, 4, 0]", "[0, 0, 0, 16]"}) {
+    std::string text = with(counts);
+    CHECK(isToldAt(text, "warmup"));
+    CHECK(with(listBehind(text, note)).empty());
+  }
+}
+
+TEST_CASE("schedule rules: a placement with which the ranks wait for each "
+          "other") {
+  auto with = [](const std::string &rest) {
+    return told(std::string(kInterleaved) + rest);
+  };
+  for (const char *list :
+       {"[0, 1, 2, 3, 3, 2, 1, 0]", "[0, 0, 1, 1, 2, 2, 3, 3]"}) {
+    std::string placed = std::string(", placement: ") + list;
+    std::string text = with(placed);
+    CHECK(isToldAt(text, "placement"));
+    std::string loop = listBehind(text, "note: with the standard counts a list "
+                                        "runs whose every 4 stages take the "
+                                        "ranks in the same order, as in ");
+    CHECK(loop == "[0, 1, 2, 3, 0, 1, 2, 3]");
+    CHECK(with(", placement: " + loop).empty());
+    std::string counts = listBehind(text, "; this one runs with warmup: ");
+    CHECK(with(placed + ", warmup: " + counts).empty());
+    // A search finds some.
+    CHECK(with(placed + ", warmup: auto").find("error") == std::string::npos);
+  }
+  CHECK(with(", placement: [3, 1, 2, 0, 3, 1, 2, 0]").empty());
+}
+
 TEST_CASE("schedule rules: what has no effect") {
   for (const char *schedule : {"1f1b", "breadth-first", "zb-v", "dualpipe"})
     CHECK(told("ranks: 4, microbatches: 8, group_size: 4, schedule: " +

@@ -163,6 +163,35 @@ TEST_CASE("warmup: auto degrades step by step within the memory limit") {
   }
 }
 
+TEST_CASE("warmup: auto lets zb-h1 and zb-h2 degrade step by step within the "
+          "memory limit") {
+  // Of 1024 bytes all, half or none are kept until W.
+  for (const char *schedule : {"zb-h1", "zb-h2"})
+    for (const char *kept : {"1024", "512", "0"}) {
+      std::string layers = "{name: l, repeat: 4, forward: 1, backward_input: "
+                           "1, backward_weight: 1, activation_bytes: 1024, "
+                           "kept_for_weight: " +
+                           std::string(kept) + "}";
+      Ticks before = 0;
+      for (uint32_t held = 8; held > 0; --held) {
+        CAPTURE(schedule, kept, held);
+        Bytes limit = 1024 * Bytes(held);
+        Result found =
+            compile(layers, pipeline(schedule, 4, 10, limited(limit)));
+        Ticks best = bestOfAll(layers, schedule, 4, 10, held - 1, limit, "0");
+        REQUIRE(found.ok);
+        CHECK(found.largest <= limit);
+        CHECK(found.makespan == best);
+        CHECK(found.makespan >= before);
+        before = found.makespan;
+        // The first rank holds what the limit allows, up to the book's: with
+        // one microbatch in flight nothing overlaps.
+        if (held == 1)
+          CHECK(found.makespan == 10 * (4 + 4 + 1) * ticksPer(TimeUnit::Unit));
+      }
+    }
+}
+
 TEST_CASE("warmup: auto with two stages a rank is near the best of all falling "
           "lists within the memory limit") {
   std::string layers = equal(6, "1", "2");
