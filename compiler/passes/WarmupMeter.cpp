@@ -120,6 +120,14 @@ Counts WarmupMeter::countsOver() const {
   return over;
 }
 
+Bytes WarmupMeter::excess() const {
+  Bytes sum = 0;
+  if (room)
+    for (Bytes bytes : trial.arenas())
+      sum += bytes - std::min(bytes, *room);
+  return sum;
+}
+
 /// What one more microbatch in flight takes on `rank`, at least 1.
 Bytes WarmupMeter::bytesPerCount(Id rank) const {
   Bytes each = 1;

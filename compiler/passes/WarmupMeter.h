@@ -48,6 +48,8 @@ public:
   bool mayFit(const Orders &orders) const;
   /// By how many counts each rank of the last run is over the limit.
   Counts countsOver() const;
+  /// By how many bytes all ranks of the last run are over it together.
+  Bytes excess() const;
   /// The most that each rank can hold in any list that falls.
   Counts caps() const;
 

@@ -20,6 +20,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 namespace sluice {
@@ -28,7 +29,9 @@ namespace {
 
 constexpr unsigned kTrials = 32;  ///< orders timed in a search
 constexpr unsigned kPeriods = 12; ///< derived counts tried
-constexpr unsigned kRepairs = 8;  ///< tries to make fit what is over the limit
+/// Tried where else nothing fits: most, and forwards in all of them.
+constexpr uint64_t kApproaches = 64, kApproachForwards = 1 << 19;
+constexpr unsigned kRepairs = 8; ///< tries to make fit what is over the limit
 
 class WarmupSearch {
 public:
@@ -62,9 +65,11 @@ private:
   void tryPeriods();
   void tryFewer();
   void improve();
-  bool tryChange(Id begin, Id end, int by, Id also = kNone, int alsoBy = 0);
+  bool tryChange(Counts counts, Id begin, Id end, int by, Id also = kNone,
+                 int alsoBy = 0);
   bool improveOne();
   bool improveTwo();
+  bool approach();
   void repair();
 
   WarmupMeter meter;
@@ -75,6 +80,12 @@ private:
   Counts caps;               ///< what each rank can hold
   std::optional<Tried> best; ///< of those that run and fit
   std::vector<Rejected> rejected;
+  /// Of all that run and do not fit, what is least over the limit.
+  struct Nearest {
+    Counts counts;
+    Bytes excess; ///< of all ranks together
+  };
+  std::optional<Nearest> nearest;
   std::vector<Counts> seen;
   unsigned trialsLeft = kTrials;
 };
@@ -115,6 +126,8 @@ bool WarmupSearch::consider(const Counts &counts) {
   if (llvm::any_of(over, [](uint32_t count) { return count != 0; })) {
     if (meter.followsFirst())
       over.front() = *llvm::max_element(over);
+    if (Bytes excess = meter.excess(); !nearest || excess < nearest->excess)
+      nearest = {counts, excess};
     rejected.push_back({std::move(found), std::move(over)});
     return false;
   }
@@ -190,6 +203,9 @@ void WarmupSearch::tryRules() {
     consider(scaledDown(rule, caps));
   }
   consider(least);
+  if (meter
+          .followsFirst()) // where all have the same, none holds more than that
+    considerWithin(caps);
 }
 
 /// The derived counts for periods from the shortest to the least for which they
@@ -224,10 +240,10 @@ void WarmupSearch::tryFewer() {
   }
 }
 
-/// Tries the best counts, those from `begin` to `end` changed by `by` and the
-/// one at `also`, if any, by `alsoBy`; true if that is better.
-bool WarmupSearch::tryChange(Id begin, Id end, int by, Id also, int alsoBy) {
-  Counts counts = best->counts;
+/// Tries `counts`, those from `begin` to `end` changed by `by` and the one at
+/// `also`, if any, by `alsoBy`; true if that is the best so far.
+bool WarmupSearch::tryChange(Counts counts, Id begin, Id end, int by, Id also,
+                             int alsoBy) {
   bool isLegal = true;
   auto change = [&](uint32_t &count, int step) {
     isLegal &= step > 0 || count > 0;
@@ -245,8 +261,10 @@ bool WarmupSearch::tryChange(Id begin, Id end, int by, Id also, int alsoBy) {
 bool WarmupSearch::improveOne() {
   bool better = false;
   for (Id at = 0; at < ranks; ++at)
-    better |= tryChange(at, at + 1, -1) || tryChange(at, ranks, -1) ||
-              tryChange(at, at + 1, +1) || tryChange(0, at + 1, +1);
+    better |= tryChange(best->counts, at, at + 1, -1) ||
+              tryChange(best->counts, at, ranks, -1) ||
+              tryChange(best->counts, at, at + 1, +1) ||
+              tryChange(best->counts, 0, at + 1, +1);
   return better;
 }
 
@@ -256,7 +274,7 @@ bool WarmupSearch::improveTwo() {
     for (Id also = at + 1; also < ranks && trialsLeft > 0; ++also)
       for (int by : {-1, +1})
         for (int alsoBy : {-1, +1})
-          if (tryChange(at, at + 1, by, also, alsoBy))
+          if (tryChange(best->counts, at, at + 1, by, also, alsoBy))
             return true;
   return false;
 }
@@ -284,12 +302,31 @@ void WarmupSearch::repair() {
   }
 }
 
+/// Where nothing fits yet, changes what is least over the limit for as long as
+/// that brings it nearer; true if it ends within.
+bool WarmupSearch::approach() {
+  trialsLeft = static_cast<unsigned>(std::clamp<uint64_t>(
+      kApproachForwards / (uint64_t(ranks) * most), 8, kApproaches));
+  Bytes before = std::numeric_limits<Bytes>::max();
+  while (nearest && nearest->excess < before) {
+    before = nearest->excess;
+    Counts from = nearest->counts;
+    for (Id at = 0; at < ranks; ++at)
+      for (auto [begin, end] : {std::pair(at, at + 1), std::pair(at, ranks),
+                                std::pair(Id(0), at + 1)})
+        for (int by : {-1, +1})
+          if (tryChange(from, begin, end, by))
+            return true;
+  }
+  return false;
+}
+
 /// Finds `best`; false if nothing is found that fits.
 bool WarmupSearch::search() {
   tryRules();
   tryPeriods();
   repair();
-  if (!best)
+  if (!best && !approach())
     return false;
   tryFewer();
   improve();

@@ -163,7 +163,7 @@ void checkBounds(const RandomSearch &of, const Measured &found, Bytes limit) {
 
 struct Sums {
   unsigned found = 0, best = 0;
-  double excess = 0, worst = 0;
+  double excess = 0;
 };
 
 void checkLimit(const RandomSearch &of, const std::vector<Measured> &lists,
@@ -179,14 +179,13 @@ void checkLimit(const RandomSearch &of, const std::vector<Measured> &lists,
     return;
   INFO("best " << textOf(best->counts) << " " << best->objective << ", found "
                << textOf(found->counts) << " " << found->objective);
-  REQUIRE(found->largest <= limit);
+  CHECK(found->largest <= limit);
   checkBounds(of, *found, limit);
   double excess = double(found->objective) / double(best->objective) - 1;
   ++sums.found;
   sums.best += excess <= 0;
   sums.excess += std::max(0.0, excess);
-  sums.worst = std::max(sums.worst, excess);
-  CHECK(excess <= 0.25);
+  CHECK(excess <= 0.15);
 }
 
 } // namespace
@@ -206,6 +205,9 @@ TEST_CASE("warmup: auto fits where any list does, and is near the best") {
     for (unsigned i = 0; i < 4; ++i)
       checkLimit(of, lists, low + (high - low) * i / 5 + of.pick(0, 255), sums);
   }
-  WARN(sums.found << " " << sums.best << " " << sums.excess / sums.found << " "
-                  << sums.worst);
+  // Some thirty of up to hundreds of lists are measured, each one or two ranks
+  // off the best before: it ends where only a change of more of them would
+  // help.
+  CHECK(sums.best >= 0.99 * sums.found);
+  CHECK(sums.excess <= 0.001 * sums.found);
 }

@@ -184,8 +184,7 @@ TEST_CASE("warmup: auto lets zb-h1 and zb-h2 degrade step by step within the "
         CHECK(found.makespan == best);
         CHECK(found.makespan >= before);
         before = found.makespan;
-        // The first rank holds what the limit allows, up to the book's: with
-        // one microbatch in flight nothing overlaps.
+        // One in flight: its F, its I and the W of the first rank in turn.
         if (held == 1)
           CHECK(found.makespan == 10 * (4 + 4 + 1) * ticksPer(TimeUnit::Unit));
       }
