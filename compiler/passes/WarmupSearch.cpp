@@ -9,7 +9,8 @@
 // Under a memory limit every rank's counts are cut off at what it can hold
 // without messages, and the derived ones also end where a longer period makes
 // them fit. What is still over the limit loses as many counts on the ranks that
-// are.
+// are. Where then nothing fits, what is least over the limit is changed rank by
+// rank, for as long as that brings it nearer.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/WarmupSearch.h"

@@ -9,7 +9,7 @@ namespace sluice {
 /// The smallest counts that reach the best objective that a search finds,
 /// within the memory limit: see WarmupSearch.cpp. Needs a schedule whose counts
 /// may be chosen, and stages. At most ten times an order, its graph and its
-/// simulation.
+/// simulation; where hardly any counts fit, up to three times that.
 WarmupCounts searchWarmup(Compilation &compilation);
 
 /// The schedule's own counts; where a last group of microbatches is short and

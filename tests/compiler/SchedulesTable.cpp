@@ -231,6 +231,27 @@ TEST_CASE("schedule table: zb-h2") {
   checkRow({"zb-h2"}, kRanks, twiceRanks, kUnit, expected);
 }
 
+TEST_CASE("schedule table: zb-h1 puts off the first r W of rank r, zb-h2 2r") {
+  for (uint32_t times : {1u, 2u})
+    for (uint32_t ranks : {1u, 2u, 3u, 5u, 8u})
+      for (uint32_t m = 1; m <= 3 * ranks; ++m) {
+        CAPTURE(times, ranks, m);
+        Compiled compiled(
+            ScheduleCase{times == 1 ? "zb-h1" : "zb-h2", ranks, m});
+        REQUIRE(compiled.ok);
+        std::vector<std::string> orders = compiled.orders();
+        for (uint32_t rank = 0; rank < ranks; ++rank) {
+          // All but these pairs of F and I have a W behind them.
+          uint32_t warmup = std::min(m, times * (ranks - 1 - rank));
+          uint32_t expected = std::min(times * rank, m - warmup), found = 0;
+          std::string before = orders[rank].substr(0, orders[rank].find('W'));
+          for (char each : before)
+            found += each == 'I';
+          CHECK(found == std::min(m, expected + 1));
+        }
+      }
+}
+
 TEST_CASE("schedule table: zb-v") {
   ScheduleCase of{.schedule = "zb-v", .chunks = 2};
   checkRow(of, kRanks, twiceRanks, kUnit,
