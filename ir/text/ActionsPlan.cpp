@@ -60,6 +60,7 @@ private:
 
   void count();
   void checkNumbers();
+  bool isFilled();
   void placeStages();
   void checkMessages();
   Id peerOf(const Action &action) const;
@@ -136,6 +137,21 @@ void Builder::checkNumbers() {
   });
 }
 
+/// Whether there are about as many operations as stages and microbatches ask
+/// for, before tables of that size are made. A small list may lack some.
+bool Builder::isFilled() {
+  constexpr uint64_t kAlwaysMade = uint64_t(1) << 20;
+  uint64_t cells = uint64_t(stages) * microbatches;
+  if (cells <= kAlwaysMade || cells <= actions.list.size())
+    return true;
+  diagnostics.error({lines[0].where.file, 0, 0},
+                    number(stages) + " stages and " + number(microbatches) +
+                        " microbatches need " + number(cells) +
+                        " forwards, the file has " +
+                        number(actions.list.size()) + " operations");
+  return false;
+}
+
 /// A stage is where it first stands.
 void Builder::placeStages() {
   rankOfStage.assign(stages, kNone);
@@ -191,7 +207,7 @@ bool Builder::check() {
     return false;
   count();
   checkNumbers();
-  if (!good())
+  if (!good() || !isFilled())
     return false;
   placeStages();
   if (good())

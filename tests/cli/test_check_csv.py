@@ -268,6 +268,14 @@ class Lists(CheckCsv):
         rows = [[("F", rank, k) for k in range(3)] for rank in range(3)]
         self.assertEqual(self.fine(text(naive(rows)))["warnings"], [])
 
+    def test_few_operations_of_a_huge_job(self):
+        # A table of all stages and microbatches would take terabytes.
+        count = 400000
+        csv = text([[f"{s}F0" for s in range(count)] + [f"0F{k}" for k in range(1, count)]])
+        self.assertEqual([error[:2] for error in self.errors(csv)],
+                         [("malformed", f"{count} stages and {count} microbatches need {count ** 2} forwards, the file "
+                           f"has {2 * count - 1} operations")])
+
     def test_nothing_at_all(self):
         self.assertEqual([error[:2] for error in self.errors("0UNSHARD\n")],
                          [("malformed", "the schedule names no operation")])
