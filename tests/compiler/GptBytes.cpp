@@ -9,6 +9,7 @@
 #include "runtime/modules/gpt/Module.h"
 
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 
 #include <string>
 
@@ -44,7 +45,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
 
 TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   const sluice_module *module = sluice_gpt_module();
-  std::string data = std::string("data=") + SLUICE_SOURCE_DIR + "/LICENSE\n";
+  std::string data = "data=" + tests::inRepository("LICENSE") + "\n";
   for (const Shape &shape :
        {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
         Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},

@@ -4,6 +4,7 @@
 
 #include "compiler/simulate/Report.h"
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 #include "tests/compiler/ChainForTests.h"
 
 #include <cstdlib>
@@ -40,7 +41,7 @@ struct Job {
 /// Compares `actual` with a file under tests/golden/, or rewrites that file if
 /// SLUICE_UPDATE_GOLDEN is set.
 inline void checkGolden(const std::string &name, const std::string &actual) {
-  std::string path = std::string(SLUICE_SOURCE_DIR) + "/tests/golden/" + name;
+  std::string path = inRepository("tests/golden/" + name);
   if (std::getenv("SLUICE_UPDATE_GOLDEN"))
     std::ofstream(path, std::ios::binary) << actual;
   std::ifstream file(path, std::ios::binary);

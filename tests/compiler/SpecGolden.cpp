@@ -11,6 +11,7 @@
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 #include "tests/compiler/SpecForTests.h"
 
 #include <algorithm>
@@ -99,7 +100,7 @@ std::string messagesFor(const Golden &golden) {
 TEST_CASE("spec: golden messages") {
   std::vector<std::filesystem::path> files;
   for (const auto &entry : std::filesystem::directory_iterator(
-           SLUICE_SOURCE_DIR "/tests/golden/spec"))
+           tests::inRepository("tests/golden/spec")))
     files.push_back(entry.path());
   std::sort(files.begin(), files.end());
   REQUIRE(files.size() > 50);

@@ -4,6 +4,7 @@
 
 #include "ir/text/Text.h"
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 #include "tests/ir/PlanFilePlans.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ static constexpr std::string_view kDiagnostics = "--- diagnostics\n";
 static std::vector<std::filesystem::path> goldenFiles() {
   std::vector<std::filesystem::path> files;
   for (const auto &entry : std::filesystem::directory_iterator(
-           SLUICE_SOURCE_DIR "/tests/golden/text"))
+           tests::inRepository("tests/golden/text")))
     if (entry.path().extension() == ".ir")
       files.push_back(entry.path());
   std::sort(files.begin(), files.end());

@@ -9,6 +9,7 @@
 #include "runtime/modules/gpt/Module.h"
 
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 
 #include <algorithm>
 #include <cmath>
@@ -92,7 +93,8 @@ Training train(const std::string &schedule, uint32_t ranks,
       ", microbatches: " + std::to_string(microbatches) +
       ", microbatch_size: 2, schedule: " + schedule +
       "}\n"
-      "run: {data: " SLUICE_SOURCE_DIR "/LICENSE, learning_rate: 0.01}\n";
+      "run: {data: " +
+      inRepository("LICENSE") + ", learning_rate: 0.01}\n";
   Training training;
   std::mutex mutex;
   SpyHooks hooks;
