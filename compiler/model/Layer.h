@@ -15,7 +15,7 @@ struct Spec;
 
 /// Embedding and head of a transformer are layers too, placed before the first
 /// and after the last, but not counted as layers of the model.
-enum class LayerKind : uint8_t { Explicit, Embedding, Block, Head };
+enum class LayerKind : uint8_t { Explicit, Embedding, Block, Mtp, Head };
 
 /// One layer: times per microbatch on one rank, bytes per microbatch on one
 /// device. The bytes are those of ir/README.md, "What memory bound means".

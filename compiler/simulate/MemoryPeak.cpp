@@ -1,3 +1,4 @@
+#include "compiler/passes/BufferLayout.h"
 #include "compiler/simulate/Report.h"
 
 #include <algorithm>
@@ -32,30 +33,41 @@ bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
   return life.first <= position && position <= life.last;
 }
 
-Bytes persistentBytes(const RankPlan &rank) {
+using Size = Bytes (*)(Bytes);
+Bytes exactSize(Bytes bytes) { return bytes; }
+
+/// Bytes of what lives for the whole run.
+Bytes persistentBytes(const RankPlan &rank, Size size = exactSize) {
   Bytes bytes = 0;
   for (const Buffer &buffer : rank.buffers)
-    bytes += info(buffer.kind).persistent ? buffer.bytes : 0;
+    bytes += info(buffer.kind).persistent ? size(buffer.bytes) : 0;
   return bytes;
 }
 
 std::vector<Bytes> liveBytesOf(const RankPlan &rank,
-                               const std::vector<Life> &lives) {
+                               const std::vector<Life> &lives,
+                               Size size = exactSize) {
   size_t count = rank.ops.size();
   std::vector<Bytes> live(count), gone(count);
   for (size_t i = 0; i < lives.size(); ++i) {
     if (info(rank.buffers[i].kind).persistent || lives[i].first == kNone)
       continue;
-    live[lives[i].first] += rank.buffers[i].bytes;
-    gone[lives[i].last] += rank.buffers[i].bytes;
+    live[lives[i].first] += size(rank.buffers[i].bytes);
+    gone[lives[i].last] += size(rank.buffers[i].bytes);
   }
-  Bytes now = persistentBytes(rank);
+  Bytes now = persistentBytes(rank, size);
   for (size_t i = 0; i < count; ++i) {
     now += live[i];
     live[i] = now;
     now -= gone[i];
   }
   return live;
+}
+
+Bytes mostAligned(const RankPlan &rank, const std::vector<Life> &lives) {
+  std::vector<Bytes> live = liveBytesOf(rank, lives, alignedSize);
+  auto most = std::max_element(live.begin(), live.end());
+  return most == live.end() ? persistentBytes(rank, alignedSize) : *most;
 }
 
 /// The position at which most bytes are live, the first of several; kNone if
@@ -78,6 +90,7 @@ MemoryPeak findMemoryPeak(const RankPlan &rank) {
   std::vector<Life> lives = livesOf(rank);
   MemoryPeak peak;
   peak.position = peakPosition(rank, lives);
+  peak.aligned = mostAligned(rank, lives);
   std::array<Bytes, kBufferKindCount> byKind{};
   std::map<std::pair<BufferKind, Id>, MemoryContributor> groups;
   for (size_t i = 0; i < lives.size(); ++i) {

@@ -100,14 +100,30 @@ struct ModelSpec {
   TimeUnit timeUnit = TimeUnit::Unit;
 };
 
-/// `layout`: auto, even, counts per stage, or {first, last} with the rest even.
+/// `layout: auto`
 struct LayoutAuto {};
-struct LayoutEven {};
-struct LayoutEnds {
-  uint32_t first, last;
+/// `layout: even`, or {count: [embedding, head]}: the same where these count as
+/// a layer each.
+struct LayoutEven {
+  bool embedding = false, head = false;
 };
-using Layout =
-    std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>, LayoutEnds>;
+/// `layout: {first: n, last: n}`, or one of them: the rest even.
+struct LayoutEnds {
+  std::optional<uint32_t> first, last;
+};
+/// A stage of a layout string (LayoutString.h). Places are offsets in it.
+struct LayoutStage {
+  uint32_t layers = 0, mtp = 0;
+  uint32_t bar = 0;                      ///< that begins it; 0 for the first
+  uint32_t firstLayer = 0, firstMtp = 0; ///< letters, where it has any
+};
+struct LayoutString {
+  std::vector<LayoutStage> stages;
+  SourceLocation where; ///< of its first character
+};
+/// `layout`, the list being counts per stage.
+using Layout = std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>,
+                            LayoutEnds, LayoutString>;
 
 /// `warmup`: standard, auto, or one count per rank.
 struct WarmupStandard {};
