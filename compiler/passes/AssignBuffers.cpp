@@ -13,6 +13,7 @@
 #include "compiler/passes/PassManager.h"
 
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
 #include <functional>
@@ -143,7 +144,7 @@ private:
   /// Per buffer, the buffers whose bytes it takes over; flat.
   std::vector<uint32_t> firstBefore;
   std::vector<Id> before;
-  std::vector<uint32_t> awaited; ///< of the buffer at hand
+  llvm::SmallVector<uint32_t, 16> awaited; ///< of the buffer at hand
 };
 } // namespace
 
@@ -208,11 +209,17 @@ void Sharing::place() {
 /// Waits for all that touches the bytes which `buffer` takes over: for the last
 /// operation first, as it implies most others.
 void Sharing::waitForBytes(uint32_t op, Id buffer) {
+  auto taken = llvm::ArrayRef(before).slice(
+      firstBefore[buffer], firstBefore[buffer + 1] - firstBefore[buffer]);
+  if (taken.size() == 1) {
+    for (uint32_t earlier : llvm::reverse(accesses.of(taken[0])))
+      wait(op, earlier);
+    return;
+  }
   awaited.clear();
-  for (uint32_t i = firstBefore[buffer]; i < firstBefore[buffer + 1]; ++i)
-    for (uint32_t earlier : accesses.of(before[i]))
-      awaited.push_back(earlier);
-  std::sort(awaited.begin(), awaited.end(), std::greater<>());
+  for (Id each : taken)
+    awaited.append(accesses.of(each).begin(), accesses.of(each).end());
+  llvm::sort(awaited, std::greater<>());
   for (uint32_t earlier : awaited)
     wait(op, earlier);
 }
