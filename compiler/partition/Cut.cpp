@@ -119,8 +119,13 @@ std::optional<Counts> Cutter::balanced() const {
                 number(model.layers.size()) + " layers" +
                 (embedding ? ", embedding and head counted" : ""));
   std::vector<Ticks> costs;
+  // Policies of single stages are not known before the stages are.
+  const auto *all =
+      std::get_if<RecomputePolicy>(&spec.pipeline.recompute.value);
+  RecomputePolicy policy = all ? *all : RecomputePolicy::None;
   for (const Layer &layer : model.layers)
-    costs.push_back(layer.forward + layer.backwardInput + layer.backwardWeight);
+    costs.push_back(layer.forward + layer.backwardInput + layer.backwardWeight +
+                    recomputeTime(layer, policy));
   Counts best = partitionMinMax(costs, stages);
   Ticks largest = largestPart(costs, best);
   constexpr bool kBindings[][2] = {{true, true}, {true, false}, {false, true}};
@@ -259,6 +264,18 @@ bool Cutter::checkEmpty(const Counts &counts) const {
 }
 
 } // namespace
+
+Ticks recomputeTime(const Layer &layer, RecomputePolicy policy) {
+  switch (policy) {
+  case RecomputePolicy::None:
+    return 0;
+  case RecomputePolicy::Selective:
+    return layer.recomputeSelective;
+  case RecomputePolicy::Full:
+    return layer.recomputeFull;
+  }
+  return 0;
+}
 
 std::optional<size_t> stagesOf(const Layout &layout) {
   if (const auto *list = std::get_if<Counts>(&layout))

@@ -19,6 +19,9 @@ std::optional<std::vector<uint32_t>> cutLayers(const Spec &spec,
                                                uint32_t stages,
                                                Diagnostics &diagnostics);
 
+/// What recomputation adds to the backward of a layer.
+Ticks recomputeTime(const Layer &layer, RecomputePolicy policy);
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_PARTITION_CUT_H

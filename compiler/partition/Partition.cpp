@@ -10,44 +10,84 @@ namespace {
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
-/// Adds one layer to a stage.
-void addLayer(Stage &stage, const Layer &layer) {
+/// Adds what a layer saves; what its backward makes again lies in the
+/// workspace, for one layer at a time.
+void addSaved(Stage &stage, const Layer &layer, RecomputePolicy policy) {
+  Bytes saved = layer.activation, kept = layer.keptForWeight;
+  switch (policy) {
+  case RecomputePolicy::None:
+    break;
+  case RecomputePolicy::Selective:
+    saved -= layer.remade;
+    break;
+  case RecomputePolicy::Full:
+    saved = std::min(layer.checkpoint, layer.activation);
+    kept = 0;
+    break;
+  }
+  Bytes again = policy == RecomputePolicy::Full ? layer.activation
+                                                : layer.activation - saved;
+  stage.bytes.activation += saved;
+  stage.bytes.keptForWeight += kept;
+  stage.bytes.workspace =
+      std::max(stage.bytes.workspace, layer.workspace + again);
+}
+
+/// Adds one layer to a stage. The head is never computed again.
+void addLayer(Stage &stage, const Layer &layer, RecomputePolicy policy) {
+  if (layer.kind == LayerKind::Head)
+    policy = RecomputePolicy::None;
   stage.layers += layer.counted();
   stage.forward += layer.forward;
-  stage.backwardInput += layer.backwardInput;
+  stage.backwardInput += layer.backwardInput + recomputeTime(layer, policy);
   stage.backwardWeight += layer.backwardWeight;
   stage.overlapSaving += layer.overlapSaving;
   stage.parameterCount += layer.parameters;
-  stage.activeParameterCount += layer.parameters;
-  stage.bytes.activation += layer.activation;
-  stage.bytes.keptForWeight += layer.keptForWeight;
-  stage.bytes.workspace = std::max(stage.bytes.workspace, layer.workspace);
+  stage.activeParameterCount += layer.activeParameters;
+  addSaved(stage, layer, policy);
 }
 
-/// Parameters of the table that the embedding and a tied head share; 0 where
-/// they are not tied.
-uint64_t tiedTable(const Spec &spec) {
-  const std::optional<TransformerSpec> &shape = spec.model.transformer;
-  if (!shape || !shape->tiedEmbeddings)
-    return 0;
-  return uint64_t(shape->vocab) * shape->hidden;
+/// Whether `pipeline.recompute` has one policy for all stages, or as many as
+/// there are.
+bool checkRecompute(const Spec &spec, uint32_t stages,
+                    Diagnostics &diagnostics) {
+  const Located<Recompute> &given = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&*given);
+  if (!list || list->size() == stages)
+    return true;
+  diagnostics.error(given.where,
+                    "recompute has " + number(list->size()) +
+                        (list->size() == 1 ? " entry" : " entries") +
+                        ", there are " + number(stages) + " stages");
+  return false;
 }
 
-/// Bytes of the stage's own parameters, and of those of `table` if it has the
+/// The policy of a stage.
+RecomputePolicy policyOf(const Spec &spec, size_t stage) {
+  const Recompute &recompute = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
+  return list ? (*list)[stage] : std::get<RecomputePolicy>(recompute);
+}
+
+/// Bytes of what the stage holds itself, and of the tied table if it has the
 /// head: of a copy where the embedding is elsewhere; else of gradients alone,
 /// since those of embedding and head are summed apart until the step.
-void setState(Stage &stage, const Model &model, uint64_t table, bool embedding,
-              bool head) {
-  uint64_t stored = stage.parameterCount + (head && !embedding ? table : 0);
-  uint64_t summed = stage.parameterCount + (head ? table : 0);
-  stage.bytes.parameters = stored * model.parameterBytes;
-  stage.bytes.gradients = summed * model.gradientBytes;
-  stage.bytes.optimizer = stored * model.optimizerBytes;
+void setState(Stage &stage, const Model &model, const HeldParameters &held,
+              bool embedding, bool head) {
+  HeldParameters stored = held, summed = held;
+  if (head)
+    summed.dense += model.tiedTable;
+  if (head && !embedding)
+    stored.dense += model.tiedTable;
+  StateBytes state = model.stateOf(stored);
+  stage.bytes.parameters = state.parameters;
+  stage.bytes.gradients = model.stateOf(summed).gradients;
+  stage.bytes.optimizer = state.optimizer;
 }
 
 /// The embedding is in the first stage, the head in the last.
-void tieEnds(const Spec &spec, const Model &model, std::vector<Stage> &stages) {
-  Bytes bytes = tiedTable(spec) * model.gradientBytes;
+void tieEnds(const Model &model, std::vector<Stage> &stages) {
+  Bytes bytes = model.stateOf({model.tiedTable, 0}).gradients;
   if (bytes == 0 || stages.size() < 2)
     return;
   Stage &first = stages.front(), &last = stages.back();
@@ -71,17 +111,20 @@ std::string describe(const Model &model, const Stage &stage, bool embedding,
 /// The stage of the layers [begin, end), of which `counted` come before it; of
 /// none, where a layout string has an empty stage.
 Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
-                uint32_t counted) {
+                uint32_t counted, RecomputePolicy policy) {
   Stage stage;
   stage.firstLayer = counted;
   stage.location =
       begin < end ? model.layers[begin].location : spec.pipeline.layout.where;
-  for (size_t i = begin; i < end; ++i)
-    addLayer(stage, model.layers[i]);
+  HeldParameters held;
+  for (size_t i = begin; i < end; ++i) {
+    addLayer(stage, model.layers[i], policy);
+    held += model.layers[i].held;
+  }
   bool embedding =
       begin < end && model.layers[begin].kind == LayerKind::Embedding;
   bool head = begin < end && model.layers[end - 1].kind == LayerKind::Head;
-  setState(stage, model, tiedTable(spec), embedding, head);
+  setState(stage, model, held, embedding, head);
   stage.description = describe(model, stage, embedding, head);
   return stage;
 }
@@ -92,7 +135,7 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
                                     uint32_t stages, Diagnostics &diagnostics) {
   std::optional<std::vector<uint32_t>> counts =
       cutLayers(spec, model, stages, diagnostics);
-  if (!counts)
+  if (!checkRecompute(spec, stages, diagnostics) || !counts)
     return std::nullopt;
   StageGraph graph;
   graph.stages.reserve(stages);
@@ -100,14 +143,15 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
   uint32_t counted = 0;
   for (Id stage = 0; stage < stages; ++stage) {
     size_t end = begin + (*counts)[stage];
-    graph.stages.push_back(makeStage(spec, model, begin, end, counted));
+    graph.stages.push_back(
+        makeStage(spec, model, begin, end, counted, policyOf(spec, stage)));
     counted += graph.stages.back().layers;
     if (stage + 1 < stages)
       graph.edges.push_back(
           {stage, stage + 1, end == 0 ? 0 : model.layers[end - 1].output});
     begin = end;
   }
-  tieEnds(spec, model, graph.stages);
+  tieEnds(model, graph.stages);
   return graph;
 }
 

@@ -2,6 +2,8 @@
 #include "compiler/spec/LayoutString.h"
 #include "compiler/spec/Sections.h"
 
+#include <iterator>
+
 namespace sluice {
 
 namespace {
@@ -195,6 +197,34 @@ void groupSize(const Field &field, PipelineSpec &pipeline) {
   field.set(pipeline.groupSize, size);
 }
 
+/// A policy by its word.
+std::optional<RecomputePolicy> policy(const Field &field,
+                                      const std::string &must) {
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return std::nullopt;
+  for (unsigned i = 0; i < std::size(kRecomputePolicies); ++i)
+    if (kRecomputePolicies[i] == *text)
+      return static_cast<RecomputePolicy>(i);
+  field.mismatch(must);
+  return std::nullopt;
+}
+
+void recompute(const Field &field, PipelineSpec &pipeline) {
+  std::string one = "one of none, selective, full";
+  if (field.node.kind != YamlKind::List) {
+    if (auto all = policy(field, one + ", or a list of one per stage"))
+      field.set(pipeline.recompute, Recompute(*all));
+    return;
+  }
+  std::vector<RecomputePolicy> list;
+  for (size_t i = 0; i < field.node.items.size(); ++i)
+    if (auto each = policy(field.item(i), one))
+      list.push_back(*each);
+  if (list.size() == field.node.items.size())
+    field.set(pipeline.recompute, Recompute(std::move(list)));
+}
+
 constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
                                            {"span", Objective::Span}};
 constexpr Word<BackwardMode> kBackwardModes[] = {
@@ -217,13 +247,18 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "warmup", .read = warmup},
     {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},
     {.name = "backward", .read = word<&PipelineSpec::backward, kBackwardModes>},
-    {.name = "recompute", .only = "none"},
-    {.name = "tensor_parallel", .only = "1"},
-    {.name = "sequence_parallel", .only = "false"},
-    {.name = "context_parallel", .only = "1"},
-    {.name = "expert_parallel", .only = "1"},
-    {.name = "data_parallel", .only = "1"},
-    {.name = "zero", .only = "0"},
+    {.name = "recompute", .read = recompute},
+    {.name = "tensor_parallel",
+     .read = count<&PipelineSpec::tensorParallel, 1, kMaxStages>},
+    {.name = "sequence_parallel",
+     .read = flag<&PipelineSpec::sequenceParallel>},
+    {.name = "context_parallel",
+     .read = count<&PipelineSpec::contextParallel, 1, kMaxStages>},
+    {.name = "expert_parallel",
+     .read = count<&PipelineSpec::expertParallel, 1, kMaxStages>},
+    {.name = "data_parallel",
+     .read = count<&PipelineSpec::dataParallel, 1, kMaxStages>},
+    {.name = "zero", .read = count<&PipelineSpec::zero, 0, 3>},
     {.name = "memory_limit", .read = memoryLimit},
 };
 
