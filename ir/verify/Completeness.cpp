@@ -35,6 +35,7 @@ constexpr Seen bitOf(Op op) {
   case Op::AddGradients:
   case Op::SendTied:
   case Op::RecvTied:
+  case Op::AllReduceGradients:
     return 0;
   }
   return 0;
@@ -43,8 +44,9 @@ constexpr Seen bitOf(Op op) {
 /// What ends a step of a stage on a rank, each once and in this order; but
 /// gradients of a tied stage go to every copy of the other.
 constexpr std::array kEndings = {Op::SendGradients, Op::AddGradients,
-                                 Op::SendTied, Op::OptimizerStep};
-constexpr size_t kSent = 0, kAdded = 1, kStepped = 3;
+                                 Op::AllReduceGradients, Op::SendTied,
+                                 Op::OptimizerStep};
+constexpr size_t kSent = 0, kAdded = 1, kReduced = 2, kStepped = 4;
 
 class Completeness {
 public:
@@ -74,6 +76,14 @@ private:
     Id rank = kNone;       ///< the rank that the next two are about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
+    uint32_t reducedAt = 0; ///< position of its all-reduce, if it has one
+  };
+
+  /// A stage on a rank that computes gradients of it.
+  struct Trained {
+    Id stage, rank;
+    bool sent, added, reduced;
+    uint32_t reducedAt;
   };
 
   void tell(FindingKind kind, std::optional<OpPlace> place,
@@ -112,24 +122,49 @@ private:
            opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
                std::to_string(r));
     if (state.gradient)
-      trainedOn.push_back({s, r, state.has[kSent], state.has[kAdded]});
+      trainedOn.push_back({s, r, state.has[kSent], state.has[kAdded],
+                           state.has[kReduced], state.reducedAt});
   }
 
-  /// A trained stage that is held by several ranks sends its gradients from
-  /// each and adds those of the others.
+  /// A trained stage that is held by several ranks reduces its gradients over
+  /// all of them, or sends its own from each and adds those of the others.
   void checkCopies() {
+    std::vector<bool> isReduced(plan.stages.size());
+    for (const Trained &of : trainedOn)
+      isReduced[of.stage] = isReduced[of.stage] || of.reduced;
     for (const Trained &of : trainedOn) {
       if (!index.hasStep || index.holders[of.stage] < 2)
         continue;
-      for (auto [has, op] : {std::pair(of.sent, Op::SendGradients),
-                             std::pair(of.added, Op::AddGradients)})
-        if (!has)
-          tell(FindingKind::Missing, OpPlace{of.rank, 0},
-               opName(op, of.stage, kNone) + " is missing on rank " +
-                   std::to_string(of.rank) + ": " +
-                   std::to_string(index.holders[of.stage]) +
-                   " ranks hold stage " + std::to_string(of.stage));
+      if (of.reduced)
+        checkReduced(of);
+      else if (isReduced[of.stage])
+        missingOn(of, Op::AllReduceGradients);
+      else
+        for (auto [has, op] : {std::pair(of.sent, Op::SendGradients),
+                               std::pair(of.added, Op::AddGradients)})
+          if (!has)
+            missingOn(of, op);
     }
+  }
+
+  void missingOn(const Trained &of, Op op) {
+    tell(FindingKind::Missing, OpPlace{of.rank, 0},
+         opName(op, of.stage, kNone) + " is missing on rank " +
+             std::to_string(of.rank) + ": " +
+             std::to_string(index.holders[of.stage]) + " ranks hold stage " +
+             std::to_string(of.stage));
+  }
+
+  /// Each of a collective's ranks holds the stage, or they do not match.
+  void checkReduced(const Trained &of) {
+    const PlanOp &op = plan.ranks[of.rank].ops[of.reducedAt];
+    size_t ranks = plan.collectives[op.channel].ranks.size();
+    if (ranks < index.holders[of.stage])
+      tell(FindingKind::Order, OpPlace{of.rank, of.reducedAt},
+           nameOf(op) + " sums over " + std::to_string(ranks) +
+               (ranks == 1 ? " rank, " : " ranks, ") +
+               std::to_string(index.holders[of.stage]) + " hold stage " +
+               std::to_string(of.stage));
   }
 
   /// What ends a step, in the order of kEndings, after the gradients.
@@ -148,6 +183,15 @@ private:
       tell(FindingKind::Order, place,
            nameOf(op) + " stands before " +
                opName(Op::SendGradients, op.stage, kNone));
+    else if (op.op == Op::AllReduceGradients &&
+             (state.has[kSent] || state.has[kAdded]))
+      tell(FindingKind::Duplicate, place,
+           nameOf(op) + " stands beside " +
+               opName(kEndings[state.has[kAdded] ? kAdded : kSent], op.stage,
+                      kNone) +
+               ": gradients are summed in one way, not both");
+    if (op.op == Op::AllReduceGradients)
+      state.reducedAt = place.index;
     for (size_t later = ending + 1; later < kEndings.size(); ++later)
       if (state.has[later])
         standsAfter(op, kEndings[later], place);
@@ -218,11 +262,6 @@ private:
   std::vector<Seen> seen; ///< stage by stage
   std::vector<StageState> stageState;
   std::vector<Id> stagesHere;
-  /// A stage on a rank that computes gradients of it.
-  struct Trained {
-    Id stage, rank;
-    bool sent, added;
-  };
   std::vector<Trained> trainedOn;
 };
 

@@ -70,6 +70,7 @@ private:
     case Op::AddGradients:
     case Op::SendTied:
     case Op::RecvTied:
+    case Op::AllReduceGradients:
       break;
     }
     return kKinds;
@@ -110,6 +111,7 @@ private:
     case Op::AddGradients:
     case Op::SendTied:
     case Op::RecvTied:
+    case Op::AllReduceGradients:
       return;
     }
   }

@@ -377,6 +377,7 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::RecvBackward:
   case Op::SendGradients:
   case Op::SendTied:
+  case Op::AllReduceGradients:
     return;
   case Op::OptimizerStep: {
     uint32_t parts =

@@ -29,7 +29,8 @@ public:
     return ++counts[static_cast<unsigned>(kind)] <= kMaxOfKind;
   }
   void error(FindingKind kind, std::optional<OpPlace> place,
-             std::string message, std::vector<OpPlace> cycle = {});
+             std::string message, std::vector<OpPlace> cycle = {},
+             std::optional<OpPlace> meets = std::nullopt);
   void warning(FindingKind kind, std::optional<OpPlace> place,
                std::string message);
   bool has(FindingKind kind) const {
@@ -61,6 +62,7 @@ struct PlanIndex {
   std::vector<Id> firstOp;   ///< per rank, and one past the last
   std::vector<Id> firstUnit; ///< as firstOp, of units
   bool hasGroups = false;
+  bool hasCollectives = false;
   bool hasStep = false;
   std::vector<Id> unitOf;      ///< per operation; empty without groups
   std::vector<Id> firstInUnit; ///< per unit and one past; empty without groups
@@ -73,6 +75,13 @@ struct PlanIndex {
   /// firstOfChannel[c] to the next channel's.
   std::vector<Id> firstOfChannel, sends, receives;
 
+  /// A meeting is the n-th operation of each rank of a collective. Per
+  /// operation its meeting, kNone without one; empty without collectives.
+  std::vector<Id> meeting;
+  /// The operations of meeting m, in order of ranks, are those from
+  /// firstOfMeeting[m] to the next meeting's.
+  std::vector<Id> firstOfMeeting{0}, attendants;
+
   /// Per stage, on how many ranks it is computed; filled by checkCompleteness.
   std::vector<Id> holders;
 
@@ -84,6 +93,14 @@ struct PlanIndex {
   Id operations() const { return firstOp.back(); }
   Id units() const { return firstUnit.back(); }
   Id unit(Id op) const { return hasGroups ? unitOf[op] : op; }
+  Id meetings() const { return static_cast<Id>(firstOfMeeting.size() - 1); }
+  /// The meeting of an operation; kNone for what has none.
+  Id meetingOf(Id op) const { return hasCollectives ? meeting[op] : kNone; }
+  std::span<const Id> attendantsOf(Id meeting) const {
+    return std::span(attendants)
+        .subspan(firstOfMeeting[meeting],
+                 firstOfMeeting[meeting + 1] - firstOfMeeting[meeting]);
+  }
   /// Operations [first, second) of a unit.
   std::pair<Id, Id> members(Id unit) const {
     return hasGroups ? std::pair(firstInUnit[unit], firstInUnit[unit + 1])
@@ -162,6 +179,11 @@ void checkCompleteness(PlanIndex &index, Report &report);
 /// carry; false on any `mismatch`. Linear.
 bool matchMessages(PlanIndex &index, Report &report);
 
+/// Joins the n-th operations of the ranks of every collective to meetings and
+/// compares what they do; false on any `mismatch`. O(operations), times the
+/// logarithm of the ranks of a collective.
+bool matchCollectives(PlanIndex &index, Report &report);
+
 /// Freedom from deadlock; fills holds and minBuffering. Needs a plan that
 /// matches. Linear, times the logarithm of the longest channel when it fails.
 void checkProgress(const PlanIndex &index, const Options &options,
@@ -182,7 +204,7 @@ void checkDependences(const PlanIndex &index, Report &report);
 void checkMemory(const PlanIndex &index, Report &report);
 
 /// How `cycle` of `plan` is told in one sentence, with a fix where two
-/// messages of a rank have the wrong order.
+/// communications of a rank have the wrong order.
 std::string deadlockMessage(const Plan &plan, Progress progress,
                             std::span<const OpPlace> cycle);
 

@@ -73,7 +73,7 @@ void checkProgress(const PlanIndex &index, const Options &options,
     return;
   }
   bool implied = false; // by a stricter model that holds
-  for (Progress progress : {Progress::Rank, Progress::Pair, Progress::Edge}) {
+  for (Progress progress : kProgressModels) {
     bool chosen = progress == options.progress;
     if (implied && !chosen) {
       result.holds[numberOf(progress)] = true;

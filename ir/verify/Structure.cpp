@@ -20,10 +20,11 @@ class Structure {
 public:
   Structure(PlanIndex &of, Report &to)
       : index(of), plan(of.plan), report(to), stages(of.plan.stages.size()),
-        channels(of.plan.channels.size()), ranks(of.plan.ranks.size()) {}
+        channels(of.plan.channels.size()),
+        collectives(of.plan.collectives.size()), ranks(of.plan.ranks.size()) {}
 
   bool check() {
-    if (!checkSizes() || !checkEdges() || !checkTies())
+    if (!checkSizes() || !checkEdges() || !checkTies() || !checkCollectives())
       return false;
     numberCommunicators();
     for (Id r = 0; r < plan.ranks.size(); ++r)
@@ -84,17 +85,49 @@ private:
     return true;
   }
 
+  /// Ranks in range and in order; one collective a communicator.
+  bool checkCollectives() {
+    std::vector<Id> communicators;
+    for (const Collective &of : plan.collectives) {
+      std::string name =
+          "collective " + std::to_string(communicators.size()) + " ";
+      for (size_t i = 0; i < of.ranks.size(); ++i)
+        if (of.ranks[i] >= ranks)
+          return fail({}, name + "names rank " + std::to_string(of.ranks[i]) +
+                              ", the plan has " + std::to_string(ranks) +
+                              " ranks");
+        else if (i > 0 && of.ranks[i - 1] >= of.ranks[i])
+          return fail({}, name + "names rank " + std::to_string(of.ranks[i]) +
+                              " out of order or twice");
+      communicators.push_back(of.communicator);
+    }
+    std::sort(communicators.begin(), communicators.end());
+    auto twin = std::adjacent_find(communicators.begin(), communicators.end());
+    return twin == communicators.end() ||
+           fail({}, "communicator " + std::to_string(*twin) +
+                        " belongs to two collectives");
+  }
+
+  Id communicator(size_t path) const {
+    return path < channels ? plan.channels[path].communicator
+                           : plan.collectives[path - channels].communicator;
+  }
+
+  /// Paths are channels, then collectives.
   void numberCommunicators() {
     std::vector<Id> known;
-    for (const Channel &channel : plan.channels)
-      known.push_back(channel.communicator);
+    for (size_t path = 0; path < channels + collectives; ++path)
+      known.push_back(communicator(path));
     std::sort(known.begin(), known.end());
     known.erase(std::unique(known.begin(), known.end()), known.end());
-    for (const Channel &channel : plan.channels)
+    for (size_t path = 0; path < channels + collectives; ++path)
       communicatorOf.push_back(static_cast<Id>(
-          std::lower_bound(known.begin(), known.end(), channel.communicator) -
+          std::lower_bound(known.begin(), known.end(), communicator(path)) -
           known.begin()));
     userOf.assign(known.size(), {kNone, 0});
+  }
+  size_t pathOf(const PlanOp &op) const {
+    return isMessage(op.op) ? op.channel : channels + op.channel;
   }
 
   /// What sound() needs of a rank.
@@ -121,8 +154,9 @@ private:
       return false;
     if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
       return false;
-    if (isMessage(op.op) ? !ownsChannel(op, r)
-                         : op.group != kNone && !isCompute(op.op))
+    if (isMessage(op.op)      ? !ownsChannel(op, r)
+        : isCollective(op.op) ? !isIn(op, r)
+                              : op.group != kNone && !isCompute(op.op))
       return false;
     size_t waitEnd = list.waitEnd(at), operandEnd = list.operandEnd(at);
     if (op.firstWait > waitEnd || waitEnd > list.waitCount ||
@@ -147,6 +181,13 @@ private:
     const Channel &channel = plan.channels[op.channel];
     return (isSend(op.op) ? channel.source : channel.destination) == r &&
            channel.source < ranks && channel.destination < ranks;
+  }
+
+  bool isIn(const PlanOp &op, Id r) const {
+    if (op.channel >= collectives)
+      return false;
+    const std::vector<Id> &of = plan.collectives[op.channel].ranks;
+    return std::binary_search(of.begin(), of.end(), r);
   }
 
   /// Says what sound() refused.
@@ -174,7 +215,11 @@ private:
       fail(place, nameOf(op) + " names channel " + std::to_string(op.channel) +
                       ", which is not one that rank " + std::to_string(r) +
                       (isSend(op.op) ? " sends on" : " receives on"));
-    else if (!isMessage(op.op) && !isCompute(op.op) && op.group != kNone)
+    else if (isCollective(op.op) && !isIn(op, r))
+      fail(place,
+           nameOf(op) + " names collective " + std::to_string(op.channel) +
+               ", which is not one that rank " + std::to_string(r) + " is in");
+    else if (!isCommunication(op.op) && !isCompute(op.op) && op.group != kNone)
       fail(place, nameOf(op) + " is in group " + std::to_string(op.group) +
                       ", a group holds messages or a pair that computes");
     else
@@ -194,8 +239,8 @@ private:
         explain(rank, r, at);
         continue;
       }
-      if (isMessage(op.op))
-        checkMessage(bounds.list, r, at);
+      if (isCommunication(op.op))
+        checkCommunication(bounds.list, r, at);
       else
         index.hasStep |= op.op == Op::OptimizerStep;
     }
@@ -222,13 +267,13 @@ private:
     }
   }
 
-  /// The kind of buffer that a message reads or writes.
+  /// The kind of buffer that a message or a collective uses.
   static BufferKind payloadKind(Op op) {
     switch (info(op).payload) {
     case Payload::Activation:
       return BufferKind::Activation;
     case Payload::WeightGradients:
-      return isSend(op) ? BufferKind::Gradients : BufferKind::CopyGradients;
+      return isReceive(op) ? BufferKind::CopyGradients : BufferKind::Gradients;
     case Payload::TiedGradients:
       return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
     case Payload::Gradient:
@@ -239,16 +284,20 @@ private:
   }
 
   /// One operand of the right kind; one stream per communicator.
-  void checkMessage(const ListView &list, Id r, uint32_t at) {
+  void checkCommunication(const ListView &list, Id r, uint32_t at) {
     const PlanOp &op = list.ops[at];
     BufferKind kind = payloadKind(op.op);
-    Access access = isSend(op.op) ? Access::Read : Access::Write;
+    Access access = isSend(op.op)      ? Access::Read
+                    : isReceive(op.op) ? Access::Write
+                                       : Access::Update;
     const Operand *first = list.operands + op.firstOperand;
     if (list.operandEnd(at) - op.firstOperand != 1 ||
         first->access != static_cast<unsigned>(access) ||
         list.buffers[first->buffer].kind != kind)
       explainOperand(r, at, kind);
-    auto &[user, stream] = userOf[communicatorOf[op.channel]];
+    else if (isCollective(op.op))
+      checkElements(list, r, at);
+    auto &[user, stream] = userOf[communicatorOf[pathOf(op)]];
     if (user != r) {
       user = r;
       stream = op.stream;
@@ -259,19 +308,32 @@ private:
 
   void explainOperand(Id r, uint32_t at, BufferKind kind) {
     const PlanOp &op = plan.ranks[r].ops[at];
-    fail(OpPlace{r, at},
-         nameOf(op) + " must " + (isSend(op.op) ? "read" : "write") +
-             " one buffer of kind " + std::string(info(kind).text));
+    fail(OpPlace{r, at}, nameOf(op) + " must " +
+                             (isSend(op.op)      ? "read"
+                              : isReceive(op.op) ? "write"
+                                                 : "update") +
+                             " one buffer of kind " +
+                             std::string(info(kind).text));
+  }
+
+  void checkElements(const ListView &list, Id r, uint32_t at) {
+    const PlanOp &op = list.ops[at];
+    index.hasCollectives = true;
+    Bytes bytes = list.buffers[list.operands[op.firstOperand].buffer].bytes;
+    uint64_t element = bytesOf(info(op.op).element);
+    if (bytes % element != 0)
+      fail(OpPlace{r, at}, nameOf(op) + " sums " + std::to_string(bytes) +
+                               " bytes, which is not a multiple of " +
+                               std::to_string(element));
   }
 
   void explainStream(Id r, uint32_t at, uint8_t stream) {
     const PlanOp &op = plan.ranks[r].ops[at];
-    fail(OpPlace{r, at},
-         nameOf(op) + " uses communicator " +
-             std::to_string(plan.channels[op.channel].communicator) +
-             " on stream " + std::to_string(op.stream) + ", rank " +
-             std::to_string(r) + " uses it on stream " +
-             std::to_string(stream));
+    fail(OpPlace{r, at}, nameOf(op) + " uses communicator " +
+                             std::to_string(communicator(pathOf(op))) +
+                             " on stream " + std::to_string(op.stream) +
+                             ", rank " + std::to_string(r) +
+                             " uses it on stream " + std::to_string(stream));
   }
 
   /// Operations of one group stand together; those that compute are two.
@@ -300,8 +362,8 @@ private:
       const PlanOp &op = rank.ops[at];
       if (op.group == kNone || op.group != rank.ops[begin].group)
         begin = at;
-      bool mixed =
-          at > begin && isMessage(op.op) != isMessage(rank.ops[begin].op);
+      bool mixed = at > begin && isCommunication(op.op) !=
+                                     isCommunication(rank.ops[begin].op);
       bool many = at > begin + 1 && isCompute(op.op);
       if (op.group != kNone && (mixed || many))
         fail(OpPlace{r, at},
@@ -360,9 +422,9 @@ private:
   PlanIndex &index;
   const Plan &plan;
   Report &report;
-  size_t stages, channels, ranks;             ///< how many
-  std::vector<Id> communicatorOf;             ///< per channel, numbered densely
-  std::vector<std::pair<Id, uint8_t>> userOf; ///< last rank, and its stream
+  size_t stages, channels, collectives, ranks; ///< how many
+  std::vector<Id> communicatorOf;              ///< per path, numbered densely
+  std::vector<std::pair<Id, uint8_t>> userOf;  ///< last rank, and its stream
 };
 
 } // namespace

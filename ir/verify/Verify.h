@@ -15,6 +15,7 @@
 #include "ir/Plan.h"
 #include "ir/Schedule.h"
 
+#include <iterator>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,7 +25,8 @@ namespace sluice::verify {
 
 enum class FindingKind : uint8_t {
   Deadlock,  ///< the constraint graph has a cycle
-  Mismatch,  ///< n-th send and n-th receive of a channel differ
+  Mismatch,  ///< n-th send and n-th receive of a channel differ, or the n-th
+             ///< operations of a collective
   Missing,   ///< a stage-microbatch lacks an operation
   Duplicate, ///< ... has one twice, or B beside I and W
   Order,     ///< a dependence of the model is not implied
@@ -35,7 +37,14 @@ enum class FindingKind : uint8_t {
 std::string_view findingKindName(FindingKind kind);
 
 /// How much independent progress is assumed, strictest first.
-enum class Progress : uint8_t { Rank, Pair, Edge };
+enum class Progress : uint8_t {
+  Rank,   ///< one queue for all communication of a rank
+  Pair,   ///< one queue per peer, and one per communicator for collectives
+  Edge,   ///< the same, but one queue per peer and direction
+  Stream, ///< nothing but the plan's own streams
+};
+inline constexpr Progress kProgressModels[] = {
+    Progress::Rank, Progress::Pair, Progress::Edge, Progress::Stream};
 std::string_view progressName(Progress progress);
 std::optional<Progress> progressFromName(std::string_view name);
 
@@ -61,6 +70,8 @@ struct Finding {
   std::string message; ///< lower-case sentence with the numbers
   std::optional<OpPlace> place;
   std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
+  /// Of a mismatch, what the operation meets on another rank.
+  std::optional<OpPlace> meets = std::nullopt;
 };
 
 /// What a verification found.
@@ -68,7 +79,7 @@ struct Result {
   std::vector<Finding> errors;
   std::vector<Finding> warnings;
   /// Per progress model: no cycle (and no mismatch).
-  bool holds[3] = {false, false, false};
+  bool holds[std::size(kProgressModels)] = {};
   /// Least N of `buffered:N` under which the plan holds under the chosen
   /// progress model: 0 if it holds as it is, none if no N helps.
   std::optional<uint32_t> minBuffering;

@@ -34,20 +34,24 @@ std::string_view progressName(Progress progress) {
     return "pair";
   case Progress::Edge:
     return "edge";
+  case Progress::Stream:
+    return "stream";
   }
   return "";
 }
 
 std::optional<Progress> progressFromName(std::string_view name) {
-  for (Progress progress : {Progress::Rank, Progress::Pair, Progress::Edge})
+  for (Progress progress : kProgressModels)
     if (progressName(progress) == name)
       return progress;
   return std::nullopt;
 }
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
-                   std::string message, std::vector<OpPlace> cycle) {
-  result.errors.push_back({kind, std::move(message), place, std::move(cycle)});
+                   std::string message, std::vector<OpPlace> cycle,
+                   std::optional<OpPlace> meets) {
+  result.errors.push_back(
+      {kind, std::move(message), place, std::move(cycle), meets});
 }
 
 void Report::warning(FindingKind kind, std::optional<OpPlace> place,
@@ -131,7 +135,8 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, report)) {
     checkCompleteness(index, report);
-    if (matchMessages(index, report))
+    bool messagesMatch = matchMessages(index, report);
+    if (matchCollectives(index, report) && messagesMatch)
       checkProgress(index, options, report, result);
     if (options.buffers) {
       checkFlow(index, report);

@@ -18,7 +18,7 @@
 
 namespace sluice::testing {
 
-/// How messages of a rank queue beside their streams.
+/// How communications of a rank queue beside their streams.
 enum class Queue { Rank, Pair, Edge, None };
 
 class ExplorerModel {
@@ -32,7 +32,8 @@ public:
         addTouches(units[u], {units[u].rank, at});
   }
 
-  /// Some message has no counterpart, or one of another size or payload.
+  /// Some message or collective has no counterpart, or one of another size or
+  /// payload.
   bool mismatched = false;
   /// Some buffer is smaller than what it should hold.
   bool tooSmall = false;
@@ -57,7 +58,7 @@ protected:
     Id rank;
     std::vector<uint32_t> members;
     std::vector<Touch> touches;
-    size_t messages = 0;
+    size_t counterparts = 0; ///< that its members should have
   };
   /// A send and its receive: their units, and their place on the channel.
   struct Pair {
@@ -65,6 +66,8 @@ protected:
     Id channel;
     size_t nth;
   };
+  /// The units of the n-th operations of the ranks of a collective.
+  using Meeting = std::vector<size_t>;
   static constexpr int kWriter = 100'000;
   static constexpr int kAny = -1, kSame = -1, kOneMore = 0, kRubbish = -3;
   using Tag = std::tuple<int, Id, Id, int>; ///< kind, what, microbatch, version
@@ -89,11 +92,17 @@ protected:
         if (!joins)
           units.push_back({r, {}, {}});
         units.back().members.push_back(at);
-        units.back().messages += isMessage(rank.ops[at].op);
+        units.back().counterparts += counterpartsOf(rank.ops[at]);
         unitOf[r].push_back(units.size() - 1);
       }
     }
     noneAdded = gradientTags();
+  }
+
+  size_t counterpartsOf(const PlanOp &each) const {
+    return isCollective(each.op)
+               ? plan.collectives[each.channel].ranks.size() - 1
+               : isMessage(each.op);
   }
 
   /// Numbers the sums of gradients of each stage in a row: of n additions
@@ -119,9 +128,10 @@ protected:
         follow(before[u], m, [&](const PlanOp &earlier) {
           return earlier.stream == each.stream;
         });
-        if (isMessage(each.op))
+        if (isCommunication(each.op))
           follow(before[u], m, [&](const PlanOp &earlier) {
-            return isMessage(earlier.op) && sameQueue(earlier, each, queue);
+            return isCommunication(earlier.op) &&
+                   sameQueue(earlier, each, queue);
           });
         for (uint32_t wait : plan.ranks[m.rank].waitsOf(at))
           before[u].push_back(unitOf[m.rank][wait]);
@@ -145,6 +155,11 @@ protected:
       const Channel &channel = plan.channels[message.channel];
       return isSend(message.op) ? channel.destination : channel.source;
     };
+    if (queue != Queue::Rank &&
+        (isCollective(one.op) || isCollective(other.op)))
+      return queue != Queue::None && isCollective(one.op) &&
+             isCollective(other.op) &&
+             one.channel == other.channel; // of one communicator
     switch (queue) {
     case Queue::Rank:
       return true;
@@ -172,6 +187,54 @@ protected:
       for (size_t n = 0; n < std::min(sends[c].size(), receives[c].size()); ++n)
         pair(sends[c][n], receives[c][n], c, n);
     }
+    for (Id c = 0; c < plan.collectives.size(); ++c)
+      matchCollective(c);
+  }
+
+  void matchCollective(Id c) {
+    std::vector<std::vector<Member>> turns;
+    for (Id r : plan.collectives[c].ranks) {
+      turns.emplace_back();
+      for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at)
+        if (isCollective(op({r, at}).op) && op({r, at}).channel == c)
+          turns.back().push_back({r, at});
+      mismatched |= turns.back().size() != turns.front().size();
+    }
+    for (size_t n = 0;; ++n) {
+      std::vector<Member> members;
+      for (const std::vector<Member> &of : turns)
+        if (n < of.size())
+          members.push_back(of[n]);
+      if (members.size() != turns.size() || members.empty())
+        return;
+      meet(members);
+    }
+  }
+
+  /// The sum that an all-reduce leaves is of what each member's rank added.
+  void meet(const std::vector<Member> &members) {
+    Meeting meeting;
+    int sum = 0;
+    for (Member m : members) {
+      meeting.push_back(unitOf[m.rank][m.at]);
+      const PlanOp &each = op(m), &first = op(members[0]);
+      mismatched |= each.op != first.op || each.stage != first.stage ||
+                    bytesOf(m) != bytesOf(members[0]);
+      sum += addedBy(m.rank, first.stage);
+    }
+    meetings.push_back(meeting);
+    for (Member m : members)
+      carried[{m.rank, m.at}] =
+          noneAdded[op(members[0]).stage] + std::min(sum, mostAdded());
+  }
+
+  /// How often a rank adds to the gradients of a stage.
+  int addedBy(Id rank, Id stage) const {
+    int count = 0;
+    for (const PlanOp &each : plan.ranks[rank].ops)
+      count += each.stage == stage &&
+               (each.op == Op::Backward || each.op == Op::BackwardWeight);
+    return count;
   }
 
   void pair(Member send, Member receive, Id channel, size_t nth) {
@@ -315,11 +378,8 @@ protected:
     Id s = isOther ? tied : op(m).stage;
     const StageBytes &bytes = plan.stages[s].bytes;
     tooSmall |= buffer.bytes < (isOther ? bytes.tied : bytes.gradients);
-    int all = static_cast<int>(plan.microbatches), own = 0;
-    for (const PlanOp &each : plan.ranks[m.rank].ops)
-      own += each.stage == s &&
-             (each.op == Op::Backward || each.op == Op::BackwardWeight);
-    own = std::min(own, mostAdded());
+    int all = static_cast<int>(plan.microbatches);
+    int own = std::min(addedBy(m.rank, s), mostAdded());
     int some = noneAdded[s] + own, sum = noneAdded[s] + all;
     if (kind == Op::OptimizerStep || kind == Op::SendTied)
       return {sum, sum};
@@ -327,6 +387,8 @@ protected:
       return {some, some};
     if (kind == Op::AddGradients)
       return {some, sum};
+    if (kind == Op::AllReduceGradients)
+      return {some, carriedBy(m)};
     return {kAny, kind == Op::BackwardInput ? kSame : kOneMore};
   }
 
@@ -392,6 +454,7 @@ protected:
   const Plan &plan;
   std::vector<Unit> units;
   std::vector<Pair> pairs;
+  std::vector<Meeting> meetings;
   std::vector<int> cells;        ///< of all arenas, as they are at first
   std::vector<size_t> firstCell; ///< per rank, and one past
 

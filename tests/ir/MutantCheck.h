@@ -52,7 +52,9 @@ inline bool doesAllWork(const Plan &plan) {
 /// Whether it hangs is told exactly, under every progress model, and how many
 /// buffers would help.
 inline void checkHangs(Explorer &explorer, const verify::Result &result) {
-  constexpr Queue kQueues[] = {Queue::Rank, Queue::Pair, Queue::Edge};
+  constexpr Queue kQueues[] = {Queue::Rank, Queue::Pair, Queue::Edge,
+                               Queue::None};
+  static_assert(std::size(kQueues) == std::size(verify::kProgressModels));
   for (unsigned model = 0; model < std::size(kQueues); ++model)
     CHECK(explorer.hangs(kQueues[model]) != result.holds[model]);
   CHECK(leastBuffering(explorer) == result.minBuffering);
