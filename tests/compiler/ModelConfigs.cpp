@@ -9,6 +9,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 
 #include <filesystem>
 #include <fstream>
@@ -17,7 +18,7 @@ using namespace sluice;
 
 namespace {
 
-const std::string kConfigs = SLUICE_SOURCE_DIR "/tests/data/configs/";
+const std::string kConfigs = tests::inRepository("tests/data/configs/");
 
 struct Read {
   std::optional<Spec> spec;

@@ -6,6 +6,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/spec/Parser.h"
 #include "tests/Catch.h"
+#include "tests/Repository.h"
 
 #include "llvm/Support/JSON.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -69,8 +70,8 @@ std::string fieldsOf(const llvm::json::Object &arch) {
 } // namespace
 
 TEST_CASE("model: parameters of every model of models.json") {
-  auto file =
-      llvm::MemoryBuffer::getFile(SLUICE_SOURCE_DIR "/tests/data/models.json");
+  auto file = llvm::MemoryBuffer::getFile(
+      tests::inRepository("tests/data/models.json"));
   REQUIRE(file);
   llvm::Expected<llvm::json::Value> models =
       llvm::json::parse((*file)->getBuffer());
