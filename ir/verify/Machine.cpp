@@ -136,6 +136,16 @@ bool Machine::needsMate(Id op) const {
   return index.unit(mate) != index.unit(op) && !(sends[op] && hasRoom(op));
 }
 
+/// A rank's receives from one peer are in one queue, so the receive that frees
+/// a buffer ends before the mate starts, but where both are in one group.
+Id Machine::awaitedBy(Id op) const {
+  Id mate = index.mate[op];
+  if (buffers == 0 || !sends[op])
+    return mate;
+  Id freeing = index.receives[slotOf[op] - buffers];
+  return index.unit(freeing) == index.unit(mate) ? mate : freeing;
+}
+
 void Machine::start(Id unit) {
   phase[unit] = Phase::Started;
   auto [first, end] = index.members(unit);
@@ -202,17 +212,20 @@ Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
       pairs.emplace_back(2 * n + 1, 2 * n);
     auto [first, end] = index.members(stuck[n]);
     for (Id op = first; op < end; ++op)
-      if (needsMate(op))
-        pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(index.mate[op])]);
+      if (needsMate(op)) {
+        Id awaited = awaitedBy(op);
+        pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(awaited)] +
+                                          (awaited == index.mate[op] ? 0 : 1));
+      }
   }
   return Digraph::fromPairs(static_cast<Id>(2 * stuck.size()), pairs);
 }
 
-/// The member of `unit` that needs a mate in unit `peer`.
+/// The member of `unit` that waits for a message in unit `peer`.
 Id Machine::memberMeeting(Id unit, Id peer) const {
   auto [first, end] = index.members(unit);
   while (first < end &&
-         !(needsMate(first) && index.unit(index.mate[first]) == peer))
+         !(needsMate(first) && index.unit(awaitedBy(first)) == peer))
     ++first;
   return first;
 }
@@ -228,18 +241,24 @@ std::vector<OpPlace> Machine::waitInside(Id unit) const {
   return {begin};
 }
 
-std::vector<OpPlace> Machine::witness() const {
+std::vector<std::vector<OpPlace>> Machine::witnesses() const {
   std::vector<Id> stuck;
   for (Id unit = 0; unit < index.units(); ++unit)
     if (phase[unit] != Phase::Ended)
       stuck.push_back(unit);
-  std::vector<Id> cycle = shortestCycle(waitsFor(stuck));
+  std::vector<std::vector<OpPlace>> cycles;
+  for (const std::vector<Id> &cycle : shortestCycles(waitsFor(stuck)))
+    cycles.push_back(placesOf(stuck, cycle));
+  return cycles;
+}
+
+std::vector<OpPlace> Machine::placesOf(const std::vector<Id> &stuck,
+                                       const std::vector<Id> &cycle) const {
   size_t length = cycle.size();
   auto unitAt = [&](size_t i) { return stuck[cycle[i % length] / 2]; };
-  // From the end of one unit to the start of another: a message and its mate.
+  // From the end of one unit to another: a message and what it waits for.
   auto isMessageStep = [&](size_t i) {
-    return cycle[i % length] % 2 == 1 && cycle[(i + 1) % length] % 2 == 0 &&
-           unitAt(i) != unitAt(i + 1);
+    return cycle[i % length] % 2 == 1 && unitAt(i) != unitAt(i + 1);
   };
   size_t begin = 0;
   while (begin < length && !isMessageStep(begin))
@@ -253,8 +272,8 @@ std::vector<OpPlace> Machine::witness() const {
       Id op = memberMeeting(unitAt(i), unitAt(i + 1));
       if (told.empty() || told.back() != op)
         told.push_back(op);
-      if (index.mate[op] != told.front())
-        told.push_back(index.mate[op]);
+      if (Id awaited = awaitedBy(op); awaited != told.front())
+        told.push_back(awaited);
     } else if (told.empty() || index.unit(told.back()) != unitAt(i)) {
       told.push_back(index.members(unitAt(i)).first);
     }

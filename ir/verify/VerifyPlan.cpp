@@ -46,8 +46,10 @@ std::optional<Progress> progressFromName(std::string_view name) {
 }
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
-                   std::string message, std::vector<OpPlace> cycle) {
-  result.errors.push_back({kind, std::move(message), place, std::move(cycle)});
+                   std::string message, std::vector<OpPlace> cycle,
+                   std::vector<std::string> story) {
+  result.errors.push_back(
+      {kind, std::move(message), place, std::move(cycle), std::move(story)});
 }
 
 void Report::warning(FindingKind kind, std::optional<OpPlace> place,
@@ -131,7 +133,8 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, report)) {
     checkCompleteness(index, report);
-    if (matchMessages(index, report))
+    bool once = options.buffers || checkMessagesOnce(index, report);
+    if (once && matchMessages(index, report))
       checkProgress(index, options, report, result);
     if (options.buffers) {
       checkFlow(index, report);

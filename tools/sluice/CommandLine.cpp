@@ -108,13 +108,19 @@ struct Flags {
       cl::value_desc("rank|pair|edge"),
       cl::sub(check),
       cl::cat(category),
-      cl::desc("how much independent progress of communication is assumed")};
+      cl::desc("how many queues the messages of a rank are assumed to have: "
+               "rank (default), one for all; pair, one for each peer; edge, one "
+               "for each peer and direction")};
   cl::opt<std::string> p2p{"p2p",
                            cl::init("rendezvous"),
                            cl::value_desc("rendezvous|buffered:N"),
                            cl::sub(check),
                            cl::cat(category),
-                           cl::desc("when a send may end")};
+                           cl::desc(
+                               "when a send may end: rendezvous (default), once "
+                               "its receive has started; buffered:N, also once "
+                               "all but N of the messages before it and itself "
+                               "are received")};
   cl::opt<std::string> backend{"backend",
                                cl::init("host"),
                                cl::value_desc("name"),
@@ -179,7 +185,8 @@ struct Flags {
   cl::opt<bool> verbose{"v", cl::sub(cl::SubCommand::getAll()),
                         cl::cat(category), cl::desc("say more, on stderr")};
   cl::opt<bool> quiet{"q", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
-                      cl::desc("errors only, on stderr")};
+                      cl::desc("errors only, on stderr (check, whose findings "
+                               "are its result: on stdout)")};
 
   /// Fills `arguments`; says in `errors` what is not a legal value.
   bool read(Arguments &arguments, llvm::raw_ostream &errors) const;
