@@ -1,6 +1,7 @@
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace sluice::verify {
@@ -106,9 +107,11 @@ bool canGoFirst(const Plan &plan, const Swap &swap) {
 /// The orders of two messages that `cycle` needs: of each way within a rank,
 /// the message by which it comes to the rank stands behind the one by which it
 /// leaves. Messages of one channel keep their order. Receives that can be
-/// posted earlier come first, of these what they go before activations.
+/// posted earlier come first, of these the nearest: a receive that goes far
+/// ahead may hold up what its own message needs.
 std::vector<Swap> swapsOf(const Plan &plan, std::span<const OpPlace> cycle) {
-  std::vector<std::pair<unsigned, Swap>> found;
+  using Rating = std::tuple<bool, uint32_t, bool>; // the least is the best
+  std::vector<std::pair<Rating, Swap>> found;
   size_t length = cycle.size();
   auto isAfter = [&](size_t i) {
     return stepBetween(plan, cycle[i % length], cycle[(i + 1) % length]) ==
@@ -127,13 +130,15 @@ std::vector<Swap> swapsOf(const Plan &plan, std::span<const OpPlace> cycle) {
         first.channel == second.channel)
       continue;
     bool posts = isReceive(second.op) && isSend(first.op);
-    found.emplace_back(!posts ? 2 : first.op == Op::SendForward ? 0 : 1, swap);
+    found.emplace_back(Rating(!posts, swap.second.index - swap.first.index,
+                              first.op != Op::SendForward),
+                       swap);
   }
   std::stable_sort(
       found.begin(), found.end(),
       [](const auto &a, const auto &b) { return a.first < b.first; });
   std::vector<Swap> swaps;
-  for (const auto &[rank, swap] : found)
+  for (const auto &[rating, swap] : found)
     swaps.push_back(swap);
   return swaps;
 }

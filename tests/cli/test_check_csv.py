@@ -178,8 +178,7 @@ class Fixes(CheckCsv):
 
     def test_until_it_holds(self):
         for schedule, ranks, chunks, microbatches in (("1f1b", 4, 1, 8), ("interleaved-1f1b", 2, 2, 4),
-                                                      ("interleaved-1f1b", 3, 2, 6), ("zb-h1", 3, 1, 4),
-                                                      ("zb-v", 2, 2, 4), ("hanayo", 3, 2, 4)):
+                                                      ("interleaved-1f1b", 3, 2, 6), ("zb-h1", 3, 1, 4)):
             spec = chain(layers=ranks * chunks, ranks=ranks, microbatches=microbatches, schedule=schedule,
                          pipeline=f", virtual_stages: {chunks}")
             compute = self.ok("compile", "-", "--emit=torch-csv", stdin=spec)
