@@ -4,7 +4,6 @@
 #include "compiler/spec/Sections.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
@@ -259,20 +258,16 @@ void Chooser::rules() {
 //===----------------------------------------------------------------------===//
 
 void Chooser::csv() {
-  llvm::SmallString<128> path(pipeline.scheduleCsv.value);
-  if (llvm::sys::path::is_relative(path)) {
-    path = llvm::sys::path::parent_path(spec.file);
-    llvm::sys::path::append(path, pipeline.scheduleCsv.value);
-  }
+  std::string path = scheduleCsvPath(spec);
   auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
                                             /*RequiresNullTerminator=*/false);
   if (!buffer) {
-    fail(pipeline.scheduleCsv.where, "cannot open '" + escaped(path.str()) +
-                                         "': " + buffer.getError().message());
+    fail(pipeline.scheduleCsv.where,
+         "cannot open '" + escaped(path) + "': " + buffer.getError().message());
     return;
   }
   std::string_view text((*buffer)->getBuffer());
-  uint32_t file = diagnostics.addSource(path.str().str(), std::string(text));
+  uint32_t file = diagnostics.addSource(path, std::string(text));
   std::vector<ActionLine> lines = linesOfCsv(text, file);
   take(lines, ',');
 }

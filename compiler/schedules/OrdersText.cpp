@@ -5,6 +5,8 @@
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallString.h"
+#include "llvm/Support/Path.h"
 
 #include <tuple>
 #include <utility>
@@ -130,6 +132,15 @@ private:
 };
 
 } // namespace
+
+std::string scheduleCsvPath(const Spec &spec) {
+  llvm::SmallString<128> path(spec.pipeline.scheduleCsv.value);
+  if (llvm::sys::path::is_relative(path)) {
+    path = llvm::sys::path::parent_path(spec.file);
+    llvm::sys::path::append(path, spec.pipeline.scheduleCsv.value);
+  }
+  return path.str().str();
+}
 
 Orders parseOrders(std::span<const ActionLine> lines, char separator,
                    const OrderLimits &limits, uint32_t &stages,

@@ -3,8 +3,11 @@
 #define SLUICE_COMPILER_SCHEDULES_ORDERSTEXT_H
 
 #include "compiler/schedules/Orders.h"
+#include "compiler/spec/Spec.h"
 #include "ir/Diagnostics.h"
 #include "ir/text/Actions.h"
+
+#include <string>
 
 namespace sluice {
 
@@ -23,6 +26,9 @@ struct OrderLimits {
 Orders parseOrders(std::span<const ActionLine> lines, char separator,
                    const OrderLimits &limits, uint32_t &stages,
                    Diagnostics &diagnostics);
+
+/// Where the file of `schedule: {csv: …}` is: beside the spec.
+std::string scheduleCsvPath(const Spec &spec);
 
 } // namespace sluice
 

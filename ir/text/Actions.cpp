@@ -1,8 +1,10 @@
 #include "ir/text/Actions.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <iterator>
 #include <utility>
 
 namespace sluice {
@@ -10,26 +12,77 @@ namespace sluice {
 namespace {
 
 constexpr llvm::StringRef kBatchEnd = ")BATCH_P2P";
-constexpr llvm::StringRef kReduce = "REDUCE_GRAD";
+
+/// By AsideKind: what stands behind the stage, and what is waited for.
+struct AsideInfo {
+  llvm::StringRef text;
+  std::optional<Op> send;
+};
+constexpr AsideInfo kAsides[] = {
+    {"UNSHARD", {}},
+    {"RESHARD", {}},
+    {"REDUCE_GRAD", {}},
+    {"WAIT_REDUCE_GRAD", {}},
+    {"WAIT_SEND_F", Op::SendForward},
+    {"WAIT_SEND_B", Op::SendBackward},
+};
+const AsideInfo &info(AsideKind kind) {
+  return kAsides[static_cast<unsigned>(kind)];
+}
+
+/// Whether `text` is an operation that a row can hold.
+bool isAction(llvm::StringRef text) {
+  std::optional<OpRef> ref = parseOpName(std::string_view(text));
+  return ref && info(ref->op).perMicrobatch && ref->op != Op::Recompute;
+}
+
+/// What is meant by a cell that is no operation, where that can be told.
+std::string meaningOf(llvm::StringRef text, char separator) {
+  llvm::StringRef type = text.ltrim("0123456789");
+  bool hasStage = type.size() != text.size();
+  llvm::StringRef first = text.take_until(
+      [](char c) { return llvm::StringRef(",; \t").contains(c); });
+  if (first.size() != text.size() && isAction(first))
+    return std::string(separator == ',' ? "cells are parted by commas"
+                                        : "operations are parted by blanks") +
+           ", members of a group by semicolons";
+  if (isAction(text.upper()))
+    return "letters are capital, as in " + text.upper();
+  if (!hasStage && isAction("0" + text.str()))
+    return "its stage is missing, which stands first, as in 0" + text.str();
+  if (hasStage && (type.starts_with("SEND_") || type.starts_with("RECV_")))
+    return "messages are SEND_F and RECV_F (activations), SEND_B and RECV_B "
+           "(gradients, also of a split backward), with a microbatch: 0SEND_F3";
+  if (text.starts_with("(") && text.ends_with(")"))
+    return "behind a group stands what it is: " + escaped(text) +
+           "BATCH_P2P of messages, (0F3;7B1)OVERLAP_F_B of a forward and a "
+           "backward that run together";
+  if (text.starts_with("("))
+    return "a pair is written (0F3;7B1)OVERLAP_F_B, a batch "
+           "(0SEND_F3;0RECV_B1)BATCH_P2P";
+  return "they are written 0F3 (stage, one of F, B, I, W, microbatch)";
+}
 
 class ActionReader {
 public:
   ActionReader(char separates, Diagnostics &sink)
       : separator(separates), diagnostics(sink) {
-    actions.firstOfRank.push_back(0);
+    endRank();
   }
 
   void line(const ActionLine &of) {
     current = &of;
     llvm::StringRef rest = of.text;
-    bool more = !rest.empty();
+    lastClose = rest.rfind(')');
+    inHalfGroup = false;
+    bool more = !rest.empty() && !isProse(rest);
     while (more) {
       size_t end = rest.find(separator);
       more = end != llvm::StringRef::npos;
       cell(rest.substr(0, end));
       rest = more ? rest.drop_front(end + 1) : "";
     }
-    actions.firstOfRank.push_back(static_cast<uint32_t>(actions.list.size()));
+    endRank();
   }
 
   Actions take() {
@@ -41,6 +94,11 @@ public:
   }
 
 private:
+  void endRank() {
+    actions.firstOfRank.push_back(static_cast<uint32_t>(actions.list.size()));
+    actions.firstAsideOf.push_back(
+        static_cast<uint32_t>(actions.asides.size()));
+  }
   uint32_t columnOf(llvm::StringRef part) const {
     return static_cast<uint32_t>(part.data() - current->text.data()) +
            current->where.column;
@@ -56,12 +114,42 @@ private:
     return false;
   }
 
-  void cell(llvm::StringRef text) {
-    llvm::StringRef inner = text.trim();
+  /// A cell without the blanks and quotes around it.
+  llvm::StringRef inside(llvm::StringRef cell) const {
+    llvm::StringRef inner = cell.trim();
     if (separator == ',' && inner.size() > 1 && inner.front() == '"' &&
         inner.back() == '"')
       inner = inner.drop_front().drop_back().trim();
-    if (inner.empty()) {
+    return inner;
+  }
+
+  /// Whether a line is a header or a comment: told once, not cell by cell.
+  bool isProse(llvm::StringRef line) {
+    if (separator != ',')
+      return false;
+    llvm::StringRef rest = line;
+    while (!rest.empty()) {
+      auto [cell, after] = rest.split(separator);
+      llvm::StringRef inner = inside(cell);
+      if (!inner.empty() &&
+          (llvm::isDigit(inner.front()) || inner.front() == '(' ||
+           isAction("0" + inner.str())))
+        return false;
+      rest = after;
+    }
+    llvm::StringRef text = line.trim();
+    if (text.trim(", \t\"").empty())
+      return false; // blanks
+    fail(text, "this row names no operation: every row is a rank, and there is "
+               "neither a header nor a comment");
+    return true;
+  }
+
+  void cell(llvm::StringRef text) {
+    llvm::StringRef inner = inside(text);
+    if (inHalfGroup) {
+      inHalfGroup = !inner.contains(')');
+    } else if (inner.empty()) {
       if (blanks.size() < kMostBlanks)
         blanks.push_back(at(text));
     } else if (inner.front() == '(') {
@@ -76,9 +164,7 @@ private:
     llvm::StringRef inner = text.drop_front();
     bool isPair = inner.consume_back(kPairEnd);
     if (!isPair && !inner.consume_back(kBatchEnd)) {
-      fail(text, "'" + escaped(text) +
-                     "' is not an operation; a pair is written "
-                     "(0F3;7B1)OVERLAP_F_B");
+      noGroup(text);
       return;
     }
     auto first = static_cast<uint32_t>(actions.list.size());
@@ -92,6 +178,20 @@ private:
     ++groups;
     if (good)
       isPair ? checkPair(text, first) : checkBatch(text, first);
+  }
+
+  /// If a comma cut a group in two, the cells up to its end belong to the
+  /// fault.
+  void noGroup(llvm::StringRef text) {
+    size_t end = text.data() + text.size() - current->text.data();
+    inHalfGroup = separator == ',' && !text.contains(')') &&
+                  lastClose != llvm::StringRef::npos && end < lastClose;
+    if (inHalfGroup)
+      fail(text, "the group that '" + escaped(text) +
+                     "' opens is cut by a comma: its members are parted by "
+                     "semicolons, as in (0SEND_F3;0RECV_B1)BATCH_P2P");
+    else
+      notAnAction(text);
   }
 
   void checkPair(llvm::StringRef text, uint32_t first) {
@@ -116,7 +216,7 @@ private:
   bool action(llvm::StringRef text, Id group) {
     std::optional<OpRef> ref = parseOpName(std::string_view(text));
     if (!ref)
-      return other(text);
+      return aside(text);
     if (!info(ref->op).perMicrobatch || ref->op == Op::Recompute)
       return notAnAction(text);
     actions.hasMessages |= isMessage(ref->op);
@@ -126,28 +226,34 @@ private:
   }
 
   /// What is no operation of ours: what shards or waits, or a fault.
-  bool other(llvm::StringRef text) {
+  bool aside(llvm::StringRef text) {
     llvm::StringRef type = text.ltrim("0123456789");
-    bool hasStage = type.size() != text.size();
-    if (hasStage && type == kReduce)
-      return actions.reducesGradients = true;
-    if (hasStage &&
-        (type == "UNSHARD" || type == "RESHARD" || type == "WAIT_REDUCE_GRAD"))
-      return true;
-    if (type.consume_front("WAIT_")) {
-      llvm::StringRef stage = text.take_until([](char c) { return c == 'W'; });
-      std::optional<OpRef> send = parseOpName(stage.str() + type.str());
-      if (send && info(send->op).perMicrobatch && isSend(send->op)) {
-        actions.sendWaits.push_back(
-            {static_cast<uint32_t>(actions.list.size()),
-             static_cast<Id>(actions.firstOfRank.size() - 1),
-             {send->stage, send->microbatch, kNone, columnOf(text), send->op}});
-        return actions.hasMessages = true;
-      }
-    }
-    if (hasStage && type.rtrim("0123456789") == "BW")
+    llvm::StringRef digits = text.drop_back(type.size());
+    for (const AsideInfo &each : kAsides)
+      if (type.starts_with(each.text) &&
+          readAside(text, digits, type.drop_front(each.text.size()), each))
+        return true;
+    if (!digits.empty() && type.rtrim("0123456789") == "BW")
       return oldLetters(text);
     return notAnAction(text);
+  }
+
+  bool readAside(llvm::StringRef text, llvm::StringRef stage,
+                 llvm::StringRef microbatch, const AsideInfo &of) {
+    // Numbers are those of an operation; one without a microbatch gets one.
+    Op op = of.send.value_or(Op::Forward);
+    std::string name = (stage + sluice::info(op).text + microbatch).str();
+    if (!of.send)
+      name += "0";
+    std::optional<OpRef> ref = parseOpName(name);
+    if (!ref || (!of.send && !microbatch.empty()))
+      return false;
+    actions.asides.push_back({ref->stage, of.send ? ref->microbatch : kNone,
+                              static_cast<uint32_t>(actions.list.size()),
+                              columnOf(text),
+                              static_cast<AsideKind>(&of - kAsides)});
+    actions.hasMessages |= of.send.has_value();
+    return true;
   }
 
   /// Told once: all of the file is meant.
@@ -161,9 +267,8 @@ private:
   }
 
   bool notAnAction(llvm::StringRef text) {
-    return fail(text, "'" + escaped(text) +
-                          "' is not an operation; they are written 0F3 "
-                          "(stage, one of F, B, I, W, microbatch)");
+    return fail(text, "'" + escaped(text) + "' is not an operation; " +
+                          meaningOf(text, separator));
   }
 
   static constexpr size_t kMostBlanks = 100;
@@ -171,6 +276,8 @@ private:
   char separator;
   Diagnostics &diagnostics;
   const ActionLine *current = nullptr;
+  size_t lastClose = 0;     ///< position of the line's last ')'
+  bool inHalfGroup = false; ///< up to the next ')' all is told
   Actions actions;
   std::vector<SourceLocation> blanks;
   Id groups = 0;
@@ -178,6 +285,53 @@ private:
 };
 
 } // namespace
+
+std::optional<OpRef> sendOf(const Aside &aside) {
+  std::optional<Op> send = info(aside.kind).send;
+  return send ? std::optional(OpRef{*send, aside.stage, aside.microbatch})
+              : std::nullopt;
+}
+
+std::string nameOf(const Aside &aside) {
+  std::string name = std::to_string(aside.stage) + info(aside.kind).text.str();
+  return info(aside.kind).send ? name + std::to_string(aside.microbatch) : name;
+}
+
+/// Leaves out of flat lists what `drops` says; `moved(i)` is told in order for
+/// each entry and for the end where it comes to stand.
+template <typename T, typename Drops, typename Moved>
+static void dropFrom(std::vector<T> &list, Drops drops, Moved moved) {
+  size_t kept = 0;
+  for (size_t i = 0; i < list.size(); ++i) {
+    moved(i, kept);
+    if (!drops(list[i]))
+      list[kept++] = list[i];
+  }
+  moved(list.size(), kept);
+  list.resize(kept);
+}
+
+void dropMessages(Actions &actions) {
+  std::vector<uint32_t> newPlace(actions.list.size() + 1);
+  dropFrom(
+      actions.list, [](const Action &each) { return isMessage(each.op); },
+      [&](size_t from, size_t to) {
+        newPlace[from] = static_cast<uint32_t>(to);
+      });
+  for (uint32_t &first : actions.firstOfRank)
+    first = newPlace[first];
+  std::vector<uint32_t> newAside(actions.asides.size() + 1);
+  dropFrom(
+      actions.asides, [](const Aside &each) { return !!sendOf(each); },
+      [&](size_t from, size_t to) {
+        newAside[from] = static_cast<uint32_t>(to);
+      });
+  for (uint32_t &first : actions.firstAsideOf)
+    first = newAside[first];
+  for (Aside &aside : actions.asides)
+    aside.before = newPlace[aside.before];
+  actions.hasMessages = false;
+}
 
 Actions parseActions(std::span<const ActionLine> lines, char separator,
                      Diagnostics &diagnostics) {

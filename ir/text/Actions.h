@@ -6,6 +6,7 @@
 //   0SEND_F3 1RECV_F3 ...     sends and receives; each names its own stage
 //   0WAIT_SEND_F3 ...         holds the rank until the send has ended
 //   0UNSHARD 0RESHARD 0REDUCE_GRAD 0WAIT_REDUCE_GRAD
+//                             parameters and gradients of a stage's copies
 //   (0F3;1B2)OVERLAP_F_B      runs both together
 //   (0SEND_F3;0RECV_B1)BATCH_P2P
 // The reader is strict where PyTorch's is lax: it refuses what is no action,
@@ -35,22 +36,39 @@ struct Action {
   Op op;
 };
 
-/// A WAIT_SEND: what stands behind it on its rank starts after the send's end.
-struct SendWait {
-  uint32_t before; ///< position in Actions::list of the action behind it
-  Id rank;         ///< on which it stands, perhaps behind the last action
-  Action send;     ///< named as the send; the column is the wait's
+/// What is no operation of a plan: what moves parameters and gradients between
+/// the copies of a stage, which takes no time here, and waits for sends.
+enum class AsideKind : uint8_t {
+  Unshard,
+  Reshard,
+  ReduceGrad,
+  WaitReduceGrad,
+  WaitSendForward,
+  WaitSendBackward,
 };
 
-/// The actions of all ranks. What moves parameters between the copies of a
-/// stage (UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD) takes no time here
-/// and is left out.
+/// One of these. What stands behind a wait for a send on its rank starts after
+/// the send's end.
+struct Aside {
+  Id stage;
+  Id microbatch;   ///< of a wait for a send, else kNone
+  uint32_t before; ///< position in Actions::list of the action behind it
+  uint32_t column; ///< as of an Action
+  AsideKind kind;
+};
+
+/// The send that is waited for, if that is its kind.
+std::optional<OpRef> sendOf(const Aside &aside);
+/// "0REDUCE_GRAD", "1WAIT_SEND_B3".
+std::string nameOf(const Aside &aside);
+
+/// The actions of all ranks.
 struct Actions {
-  std::vector<Action> list;          ///< rank after rank
-  std::vector<uint32_t> firstOfRank; ///< ranks + 1
-  std::vector<SendWait> sendWaits;   ///< in order
-  bool hasMessages = false;
-  bool reducesGradients = false; ///< has a REDUCE_GRAD
+  std::vector<Action> list;           ///< rank after rank
+  std::vector<uint32_t> firstOfRank;  ///< ranks + 1
+  std::vector<Aside> asides;          ///< rank after rank
+  std::vector<uint32_t> firstAsideOf; ///< ranks + 1
+  bool hasMessages = false;           ///< or waits for them
 
   uint32_t ranks() const {
     return static_cast<uint32_t>(firstOfRank.size()) - 1;
@@ -59,7 +77,14 @@ struct Actions {
     return std::span(list).subspan(firstOfRank[r],
                                    firstOfRank[r + 1] - firstOfRank[r]);
   }
+  std::span<const Aside> asidesOf(Id r) const {
+    return std::span(asides).subspan(firstAsideOf[r],
+                                     firstAsideOf[r + 1] - firstAsideOf[r]);
+  }
 };
+
+/// Leaves out messages and waits for them.
+void dropMessages(Actions &actions);
 
 /// The actions of one rank in a source.
 struct ActionLine {
@@ -70,7 +95,8 @@ struct ActionLine {
 
 /// Reads lines whose actions are parted by `separator`. Blanks count as
 /// nothing, but are refused where there are messages and the separator is a
-/// comma. Tells every fault, and leaves out what it is about. Linear.
+/// comma. Tells every fault, and leaves out what it is about. Linear. A row of
+/// a CSV that is a header or a comment is one fault.
 Actions parseActions(std::span<const ActionLine> lines, char separator,
                      Diagnostics &diagnostics);
 

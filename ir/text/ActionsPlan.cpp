@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <tuple>
 
 namespace sluice {
 
@@ -52,6 +53,11 @@ private:
   void fail(Id rank, const Action &action, const std::string &message) {
     diagnostics.error(at(rank, action), nameOf(action) + message);
   }
+  void fail(Id rank, const Aside &aside, const std::string &message) {
+    SourceLocation where = lines[rank].where;
+    where.column = aside.column;
+    diagnostics.error(where, nameOf(aside) + message);
+  }
   template <typename Visit> void each(Visit visit) {
     for (Id rank = 0; rank < actions.ranks(); ++rank)
       for (const Action &action : actions.rank(rank))
@@ -62,7 +68,11 @@ private:
   void checkNumbers();
   bool isFilled();
   void placeStages();
+  void placeAt(Id rank, const Action &action);
   void checkMessages();
+  void checkAsides();
+  void checkAside(Id rank, const Aside &aside);
+  void checkReductionWait(Id rank, const Aside &wait);
   Id peerOf(const Action &action) const;
 
   void addStages(const ActionCosts &costs);
@@ -72,6 +82,7 @@ private:
   void addChannels(Ticks latency);
   void addWait(Id rank, uint32_t position);
   void noteSendWaits(Id rank, uint32_t next);
+  std::string whereElse(Id rank, const OpRef &send);
   void holdBack(Id rank, const PlanOp &op);
   uint8_t addStream(Id rank, std::string name);
   uint32_t &positionOf(std::vector<uint32_t> &of, const PlanOp &op) {
@@ -86,12 +97,18 @@ private:
   uint32_t stages = 0, microbatches = 0;
   bool trains = false;
   std::vector<Id> rankOfStage;
+  std::vector<const Action *> firstOfStage; ///< that says so
+  std::set<Id> toldStages;
+  /// Rank and stage of the REDUCE_GRADs.
+  std::set<std::pair<Id, Id>> reductions;
 
   Plan plan;
   /// Per stage and microbatch: position in its rank's list, kNone before it.
   std::vector<uint32_t> forward, backward, receivedForward, receivedBackward;
   std::vector<uint32_t> sentForward, sentBackward;
-  size_t nextSendWait = 0;
+  size_t nextAside = 0;
+  /// Ranks of all sends, once a wait for one is wrong.
+  std::map<std::tuple<Op, Id, Id>, Id> sendRanks;
   /// Sends whose end holds back what computes next, and the next message.
   std::vector<uint32_t> holdCompute, holdMessage;
   struct End {
@@ -135,6 +152,13 @@ void Builder::checkNumbers() {
            " is of microbatch " + number(action.microbatch) +
                ", but no forward is of microbatch " + number(microbatches));
   });
+  for (Id rank = 0; rank < actions.ranks(); ++rank)
+    for (const Aside &aside : actions.asidesOf(rank))
+      if (!sendOf(aside) && aside.stage >= stages &&
+          toldStages.insert(aside.stage).second)
+        fail(rank, aside,
+             " is of stage " + number(aside.stage) +
+                 ", but nothing is of stage " + number(stages));
 }
 
 /// Whether there are about as many operations as stages and microbatches ask
@@ -152,25 +176,38 @@ bool Builder::isFilled() {
   return false;
 }
 
-/// A stage is where it first stands.
+/// A stage is where it is first computed; if nowhere, where its first message
+/// stands.
 void Builder::placeStages() {
   rankOfStage.assign(stages, kNone);
-  std::vector<const Action *> first(stages);
-  std::set<Id> told;
-  each([&](Id rank, const Action &action) {
-    Id &of = rankOfStage[action.stage];
-    if (of == kNone) {
-      of = rank;
-      first[action.stage] = &action;
-    }
-    if (of == rank || !told.insert(action.stage).second)
-      return;
+  firstOfStage.assign(stages, nullptr);
+  for (bool computes : {true, false})
+    each([&](Id rank, const Action &action) {
+      if (isCompute(action.op) == computes)
+        placeAt(rank, action);
+    });
+}
+
+void Builder::placeAt(Id rank, const Action &action) {
+  Id stage = action.stage;
+  Id &of = rankOfStage[stage];
+  if (of == kNone) {
+    of = rank;
+    firstOfStage[stage] = &action;
+  }
+  if (of == rank || (isCompute(action.op) && !toldStages.insert(stage).second))
+    return;
+  const Action &first = *firstOfStage[stage];
+  if (isMessage(action.op) && isCompute(first.op))
     fail(rank, action,
-         " is on rank " + number(rank) + ", stage " + number(action.stage) +
+         " is on rank " + number(rank) + ", but rank " + number(of) +
+             " computes stage " + number(stage));
+  else
+    fail(rank, action,
+         " is on rank " + number(rank) + ", stage " + number(stage) +
              " before on rank " + number(of));
-    diagnostics.lastError().note("the other is here",
-                                 at(of, *first[action.stage]));
-  });
+  diagnostics.lastError().note("stage " + number(stage) + " stands here",
+                               at(of, first));
 }
 
 /// The stage at the other end of a message; kNone if there is none.
@@ -197,6 +234,38 @@ void Builder::checkMessages() {
   });
 }
 
+void Builder::checkAsides() {
+  for (Id rank = 0; rank < actions.ranks(); ++rank)
+    for (const Aside &aside : actions.asidesOf(rank))
+      checkAside(rank, aside);
+}
+
+/// What moves parameters and gradients stands on the rank of its stage.
+void Builder::checkAside(Id rank, const Aside &aside) {
+  if (sendOf(aside))
+    return; // noteSendWaits
+  if (rankOfStage[aside.stage] != rank)
+    fail(rank, aside,
+         " is on rank " + number(rank) + ", but rank " +
+             number(rankOfStage[aside.stage]) + " computes stage " +
+             number(aside.stage));
+  else if (aside.kind == AsideKind::ReduceGrad)
+    reductions.emplace(rank, aside.stage);
+  else if (aside.kind == AsideKind::WaitReduceGrad &&
+           !reductions.contains({rank, aside.stage}))
+    checkReductionWait(rank, aside);
+}
+
+void Builder::checkReductionWait(Id rank, const Aside &wait) {
+  std::span<const Aside> row = actions.asidesOf(rank);
+  bool isBehind = std::any_of(row.begin(), row.end(), [&](const Aside &other) {
+    return other.kind == AsideKind::ReduceGrad && other.stage == wait.stage;
+  });
+  fail(rank, wait,
+       " waits for " + number(wait.stage) + "REDUCE_GRAD, which stands " +
+           (isBehind ? "behind it" : "nowhere"));
+}
+
 bool Builder::check() {
   unsigned before = diagnostics.errorCount();
   if (actions.list.empty())
@@ -212,6 +281,8 @@ bool Builder::check() {
   placeStages();
   if (good())
     checkMessages();
+  if (good())
+    checkAsides();
   return good();
 }
 
@@ -322,26 +393,43 @@ void Builder::addRank(Id rank, Ticks latency) {
 
 /// Takes the WAIT_SENDs that stand in the row before action `next`.
 void Builder::noteSendWaits(Id rank, uint32_t next) {
-  for (; nextSendWait < actions.sendWaits.size() &&
-         actions.sendWaits[nextSendWait].rank == rank &&
-         actions.sendWaits[nextSendWait].before <= next;
-       ++nextSendWait) {
-    const Action &send = actions.sendWaits[nextSendWait].send;
+  for (; nextAside < actions.firstAsideOf[rank + 1] &&
+         actions.asides[nextAside].before <= next;
+       ++nextAside) {
+    const Aside &wait = actions.asides[nextAside];
+    std::optional<OpRef> send = sendOf(wait);
+    if (!send)
+      continue;
     uint32_t position = kNone;
-    if (send.stage < stages && send.microbatch < microbatches &&
-        rankOfStage[send.stage] == rank)
-      position = (send.op == Op::SendForward
+    if (send->stage < stages && send->microbatch < microbatches &&
+        rankOfStage[send->stage] == rank)
+      position = (send->op == Op::SendForward
                       ? sentForward
-                      : sentBackward)[size_t(send.stage) * microbatches +
-                                      send.microbatch];
+                      : sentBackward)[size_t(send->stage) * microbatches +
+                                      send->microbatch];
     if (position == kNone) {
-      diagnostics.error(at(rank, send), "this waits for " + nameOf(send) +
-                                            ", which does not stand before it");
+      fail(rank, wait,
+           " waits for " + sluice::nameOf(*send) + ", which stands " +
+               whereElse(rank, *send));
       continue;
     }
     holdCompute.push_back(position);
     holdMessage.push_back(position);
   }
+}
+
+/// Where a send stands that does not stand in `rank`'s row so far.
+std::string Builder::whereElse(Id rank, const OpRef &send) {
+  if (sendRanks.empty())
+    each([this](Id at, const Action &action) {
+      if (isSend(action.op))
+        sendRanks.try_emplace({action.op, action.stage, action.microbatch}, at);
+    });
+  auto found = sendRanks.find({send.op, send.stage, send.microbatch});
+  if (found == sendRanks.end())
+    return "nowhere";
+  return found->second == rank ? "behind it"
+                               : "on rank " + number(found->second);
 }
 
 void Builder::holdBack(Id rank, const PlanOp &op) {

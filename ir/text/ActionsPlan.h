@@ -32,8 +32,10 @@ struct ActionCosts {
 ///
 /// As a CSV does not say how many stages and microbatches there are, they are
 /// counted from 0 up to the first number that is not there. Refused, with
-/// their places: numbers after that, a stage on two ranks, messages to where
-/// nothing goes. O(actions).
+/// their places: numbers after that, a stage on two ranks, messages on another
+/// rank than computes their stage or to where nothing goes, and so what moves
+/// parameters and gradients; waits for what does not stand before them.
+/// O(actions), times the logarithm of the REDUCE_GRADs.
 std::optional<Plan> planOfActions(const Actions &actions,
                                   std::span<const ActionLine> lines,
                                   const ActionCosts &costs,

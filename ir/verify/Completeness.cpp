@@ -253,7 +253,28 @@ private:
   }
 
   void missing(Op op, Id s, Id k) {
-    tell(FindingKind::Missing, {}, opName(op, s, k) + " is missing");
+    if (report.admits(FindingKind::Missing))
+      report.error(FindingKind::Missing, nearest(s, k),
+                   opName(op, s, k) + " is missing");
+  }
+
+  /// What a rank computes of this stage and microbatch, else the last operation
+  /// of a rank that computes the stage; none without one.
+  std::optional<OpPlace> nearest(Id s, Id k) const {
+    const Seen *cells = &seen[size_t(s) * plan.microbatches];
+    const Seen *known = cells + k;
+    if ((*known >> kRankShift) == 0)
+      known = std::find_if(cells, cells + plan.microbatches,
+                           [](Seen cell) { return cell >> kRankShift != 0; });
+    if (known == cells + plan.microbatches)
+      return std::nullopt;
+    Id rank = (*known >> kRankShift) - 1;
+    const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
+    auto at = std::find_if(ops.begin(), ops.end(), [&](const PlanOp &op) {
+      return isCompute(op.op) && op.stage == s && op.microbatch == k;
+    });
+    return OpPlace{rank, static_cast<uint32_t>((at == ops.end() ? at - 1 : at) -
+                                               ops.begin())};
   }
 
   PlanIndex &index;

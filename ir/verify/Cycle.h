@@ -1,4 +1,4 @@
-//===- ir/verify/Cycle.h - Shortest cycle of a graph ----------------------===//
+//===- ir/verify/Cycle.h - Shortest cycles of a graph ---------------------===//
 #ifndef SLUICE_IR_VERIFY_CYCLE_H
 #define SLUICE_IR_VERIFY_CYCLE_H
 
@@ -22,10 +22,12 @@ struct Digraph {
                            const std::vector<std::pair<Id, Id>> &pairs);
 };
 
-/// A cycle of `graph`, each node pointing to the next and the last to the
-/// first; empty if there is none. It is a shortest one, unless that would cost
-/// more than a fixed effort (some tenths of a second): then the shortest seen.
-std::vector<Id> shortestCycle(const Digraph &graph);
+/// Cycles of `graph`, one in each of its strongly connected parts that have
+/// any, so that no two share a node: each node points to the next and the last
+/// to the first. Shortest first; of equals, the one of the part with the least
+/// node. Each is a shortest one of its part, unless that would cost more than a
+/// fixed effort (some tenths of a second for all): then the shortest seen.
+std::vector<std::vector<Id>> shortestCycles(const Digraph &graph);
 
 } // namespace sluice::verify
 

@@ -177,6 +177,33 @@ private:
 
 } // namespace
 
+bool checkMessagesOnce(const PlanIndex &index, Report &report) {
+  const Plan &plan = index.plan;
+  std::vector<uint8_t> seen(plan.stages.size() * size_t(plan.microbatches), 0);
+  bool once = true;
+  for (Id r = 0; r < plan.ranks.size(); ++r)
+    for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at) {
+      const PlanOp &op = plan.ranks[r].ops[at];
+      if (!isMessage(op.op) || !info(op.op).perMicrobatch)
+        continue;
+      auto bit =
+          static_cast<uint8_t>(1u << (unsigned(op.op == Op::SendBackward ||
+                                               op.op == Op::RecvBackward) +
+                                      2 * unsigned(isSend(op.op))));
+      uint8_t &cell =
+          seen[size_t(op.stage) * plan.microbatches + op.microbatch];
+      if (!(cell & bit)) {
+        cell |= bit;
+        continue;
+      }
+      once = false;
+      if (report.admits(FindingKind::Duplicate))
+        report.error(FindingKind::Duplicate, OpPlace{r, at},
+                     nameOf(op) + " stands twice");
+    }
+  return once;
+}
+
 void checkDependences(const PlanIndex &index, Report &report) {
   if (!report.has(FindingKind::Duplicate) && !report.has(FindingKind::Missing))
     Dependences(index, report).check();

@@ -30,7 +30,8 @@ public:
   }
   void error(FindingKind kind, std::optional<OpPlace> place,
              std::string message, std::vector<OpPlace> cycle = {},
-             std::optional<OpPlace> meets = std::nullopt);
+             std::optional<OpPlace> meets = std::nullopt,
+             std::vector<std::string> story = {});
   void warning(FindingKind kind, std::optional<OpPlace> place,
                std::string message);
   bool has(FindingKind kind) const {
@@ -175,6 +176,10 @@ bool indexPlan(PlanIndex &index, Report &report);
 /// their gradients before. Linear.
 void checkCompleteness(PlanIndex &index, Report &report);
 
+/// Of plans that name no buffers, each message stands once: false, with
+/// `duplicate` findings, where one does not. Linear.
+bool checkMessagesOnce(const PlanIndex &index, Report &report);
+
 /// Pairs n-th send and n-th receive of every channel and compares what they
 /// carry; false on any `mismatch`. Linear.
 bool matchMessages(PlanIndex &index, Report &report);
@@ -205,8 +210,13 @@ void checkMemory(const PlanIndex &index, Report &report);
 
 /// How `cycle` of `plan` is told in one sentence, with a fix where two
 /// communications of a rank have the wrong order.
-std::string deadlockMessage(const Plan &plan, Progress progress,
+std::string deadlockMessage(const Plan &plan, const Options &options,
                             std::span<const OpPlace> cycle);
+
+/// How each place of `cycle` waits for the next, with `buffered` messages in
+/// buffers.
+std::vector<std::string> storyOf(const Plan &plan, uint32_t buffered,
+                                 std::span<const OpPlace> cycle);
 
 } // namespace sluice::verify
 

@@ -139,6 +139,16 @@ bool Machine::needsMate(Id op) const {
   return index.unit(mate) != index.unit(op) && !(sends[op] && hasRoom(op));
 }
 
+/// A rank's receives from one peer are in one queue, so the receive that frees
+/// a buffer ends before the mate starts, but where both are in one group.
+Id Machine::awaitedBy(Id op) const {
+  Id mate = index.mate[op];
+  if (buffers == 0 || !sends[op])
+    return mate;
+  Id freeing = index.receives[slotOf[op] - buffers];
+  return index.unit(freeing) == index.unit(mate) ? mate : freeing;
+}
+
 void Machine::start(Id unit) {
   phase[unit] = Phase::Started;
   auto [first, end] = index.members(unit);
@@ -226,8 +236,11 @@ Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
       pairs.emplace_back(2 * n + 1, 2 * n);
     auto [first, end] = index.members(stuck[n]);
     for (Id op = first; op < end; ++op)
-      if (needsMate(op))
-        pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(index.mate[op])]);
+      if (needsMate(op)) {
+        Id awaited = awaitedBy(op);
+        pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(awaited)] +
+                                          (awaited == index.mate[op] ? 0 : 1));
+      }
   }
   addMeetings(numberOf, firstMeeting, pairs);
   return Digraph::fromPairs(firstMeeting + index.meetings(), pairs);
@@ -246,7 +259,7 @@ void Machine::addMeetings(const std::vector<Id> &numberOf, Id firstNode,
     }
 }
 
-/// What operation `op` meets in `unit`; kNone if nothing.
+/// What operation `op` waits for in `unit`; kNone if nothing.
 Id Machine::mateIn(Id op, Id unit) const {
   if (Id meeting = index.meetingOf(op); meeting != kNone) {
     for (Id other : index.attendantsOf(meeting))
@@ -254,11 +267,13 @@ Id Machine::mateIn(Id op, Id unit) const {
         return other;
     return kNone;
   }
-  return needsMate(op) && index.unit(index.mate[op]) == unit ? index.mate[op]
-                                                             : kNone;
+  if (!needsMate(op))
+    return kNone;
+  Id awaited = awaitedBy(op);
+  return index.unit(awaited) == unit ? awaited : kNone;
 }
 
-/// The member of `unit` that needs one of unit `peer`, and that one.
+/// The member of `unit` that waits for one of unit `peer`, and that one.
 std::pair<Id, Id> Machine::matesBetween(Id unit, Id peer) const {
   auto [first, end] = index.members(unit);
   for (Id op = first; op < end; ++op)
@@ -286,16 +301,23 @@ std::vector<Id> Machine::stuckUnits() const {
   return stuck;
 }
 
-std::vector<OpPlace> Machine::witness() const {
+std::vector<std::vector<OpPlace>> Machine::witnesses() const {
   std::vector<Id> stuck = stuckUnits();
-  std::vector<Id> cycle = shortestCycle(waitsFor(stuck));
-  std::erase_if(cycle, [&](Id node) { return node >= 2 * stuck.size(); });
+  std::vector<std::vector<OpPlace>> cycles;
+  for (std::vector<Id> &cycle : shortestCycles(waitsFor(stuck))) {
+    std::erase_if(cycle, [&](Id node) { return node >= 2 * stuck.size(); });
+    cycles.push_back(placesOf(stuck, cycle));
+  }
+  return cycles;
+}
+
+std::vector<OpPlace> Machine::placesOf(const std::vector<Id> &stuck,
+                                       const std::vector<Id> &cycle) const {
   size_t length = cycle.size();
   auto unitAt = [&](size_t i) { return stuck[cycle[i % length] / 2]; };
-  // From the end of one unit to the start of another: they meet.
+  // From the end of one unit to another: what it meets, or is freed by.
   auto isMessageStep = [&](size_t i) {
-    return cycle[i % length] % 2 == 1 && cycle[(i + 1) % length] % 2 == 0 &&
-           unitAt(i) != unitAt(i + 1);
+    return cycle[i % length] % 2 == 1 && unitAt(i) != unitAt(i + 1);
   };
   size_t begin = 0;
   while (begin < length && !isMessageStep(begin))

@@ -24,9 +24,10 @@ public:
   /// always also end as in a rendezvous. O(operations + waits).
   bool run(uint32_t buffered);
 
-  /// After a run that failed: a shortest cycle of operations, each waiting for
-  /// the next.
-  std::vector<OpPlace> witness() const;
+  /// After a run that failed: cycles of operations, each waiting for the next.
+  /// Of what waits for itself, each strongly connected part has one, a
+  /// shortest; shortest first.
+  std::vector<std::vector<OpPlace>> witnesses() const;
 
 private:
   enum class Phase : uint8_t { Waits, Started, Ended };
@@ -42,8 +43,12 @@ private:
   void satisfy(Id op);
   void freeBuffer(Id receive);
   bool hasRoom(Id send) const;
-  /// Whether message `op` still needs its mate to start before it can end.
+  /// Whether message `op` still needs its mate to start before it can end, or,
+  /// of a send with buffers, one to be free.
   bool needsMate(Id op) const;
+  /// What message `op`, which needs its mate, waits for: the mate's start, or
+  /// the end of the receive that frees the buffer of a send.
+  Id awaitedBy(Id op) const;
   /// Among the units `stuck`: start (2n) and end (2n + 1) of the n-th, each
   /// pointing to what it waits for. What attends a meeting points to the
   /// meeting's node, behind all these, and that to those who have not come.
@@ -54,6 +59,8 @@ private:
   std::pair<Id, Id> matesBetween(Id unit, Id peer) const;
   std::vector<Id> stuckUnits() const;
   std::vector<OpPlace> waitInside(Id unit) const;
+  std::vector<OpPlace> placesOf(const std::vector<Id> &stuck,
+                                const std::vector<Id> &cycle) const;
 
   const PlanIndex &index;
   std::vector<std::pair<Id, Id>> before; ///< (unit, unit that starts after it)

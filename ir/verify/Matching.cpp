@@ -164,11 +164,22 @@ private:
            plan.stages[plan.edges[edge].to].backward;
   }
 
+  /// With the communicator where several lead from one rank to the other.
   std::string channelName(Id c) const {
     const Channel &channel = plan.channels[c];
-    return "from rank " + std::to_string(channel.source) + " to rank " +
-           std::to_string(channel.destination) + " on communicator " +
-           std::to_string(channel.communicator);
+    auto isBeside = [&](const Channel &other) {
+      return other.source == channel.source &&
+             other.destination == channel.destination;
+    };
+    std::string name = "from rank " + std::to_string(channel.source) +
+                       " to rank " + std::to_string(channel.destination);
+    if (std::count_if(plan.channels.begin(), plan.channels.end(), isBeside) > 1)
+      name += " on communicator " + std::to_string(channel.communicator);
+    return name;
+  }
+
+  static std::string counted(Id count, const std::string &what) {
+    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   }
 
   void tell(OpPlace place, std::string message,
@@ -226,9 +237,11 @@ private:
     const PlanOp &lone = isSend ? sendOf(c, op) : receiveOf(c, op);
     Id rank = isSend ? channel.source : channel.destination;
     tell({rank, op - index.firstOp[rank]},
-         channelName(c) + " there are " + std::to_string(counts[c].sends) +
-             " sends and " + std::to_string(counts[c].receives) +
-             " receives: " + nameOf(lone) + " meets no " + wanted(lone));
+         channelName(c) +
+             (counts[c].sends == 1 ? " there is " : " there are ") +
+             counted(counts[c].sends, "send") + " and " +
+             counted(counts[c].receives, "receive") + ": " + nameOf(lone) +
+             " meets no " + wanted(lone));
   }
 
   /// Name of what a message should meet, if one stage is at its other end.
@@ -276,11 +289,9 @@ private:
         FindingKind::Mismatch,
         OpPlace{channel.source, send - index.firstOp[channel.source]},
         "groups of different sizes meet " + channelName(c) + ": " +
-            nameOf(sendOf(c, send)) + " is one of " + std::to_string(sends) +
-            (sends == 1 ? " send, " : " sends, ") +
-            nameOf(receiveOf(c, receive)) + " one of " +
-            std::to_string(receives) +
-            (receives == 1 ? " receive" : " receives"));
+            nameOf(sendOf(c, send)) + " is one of " + counted(sends, "send") +
+            ", " + nameOf(receiveOf(c, receive)) + " one of " +
+            counted(receives, "receive"));
   }
 
   PlanIndex &index;

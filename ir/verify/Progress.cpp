@@ -51,16 +51,17 @@ bool waitsInside(const PlanIndex &index) {
   return false;
 }
 
-void reportDeadlock(const PlanIndex &index, const Machine &machine,
-                    Progress progress, Report &report) {
-  std::vector<OpPlace> cycle = machine.witness();
-  report.admits(FindingKind::Deadlock);
-  std::string message = deadlockMessage(index.plan, progress, cycle);
-  std::optional<OpPlace> place;
-  if (!cycle.empty())
-    place = cycle.front();
-  report.error(FindingKind::Deadlock, place, std::move(message),
-               std::move(cycle));
+void reportDeadlocks(const Plan &plan, const Machine &machine,
+                     const Options &options, Report &report) {
+  for (std::vector<OpPlace> &cycle : machine.witnesses()) {
+    if (!report.admits(FindingKind::Deadlock))
+      continue;
+    OpPlace place = cycle.front();
+    std::string message = deadlockMessage(plan, options, cycle);
+    std::vector<std::string> story = storyOf(plan, options.buffered, cycle);
+    report.error(FindingKind::Deadlock, place, std::move(message),
+                 std::move(cycle), std::nullopt, std::move(story));
+  }
 }
 
 } // namespace
@@ -86,7 +87,7 @@ void checkProgress(const PlanIndex &index, const Options &options,
     if (!chosen)
       continue;
     if (!holds)
-      reportDeadlock(index, machine, progress, report);
+      reportDeadlocks(index.plan, machine, options, report);
     bool rendezvous = options.buffered == 0 ? holds : machine.run(0);
     result.minBuffering =
         rendezvous ? 0 : leastBuffering(machine, longestChannel(index));

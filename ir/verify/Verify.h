@@ -17,6 +17,7 @@
 
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,6 +73,15 @@ struct Finding {
   std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
   /// Of a mismatch, what the operation meets on another rank.
   std::optional<OpPlace> meets = std::nullopt;
+  /// How each place of the cycle waits for the next, a sentence each: "rank 0
+  /// at 0SEND_F3 (spec.yaml:12) waits for rank 1 to reach 1RECV_F3".
+  std::vector<std::string> story = {};
+};
+
+/// Two communications of a rank's list in an order that makes a deadlock.
+struct Swap {
+  OpPlace first;
+  OpPlace second; ///< goes before `first`, or into one group with it
 };
 
 /// What a verification found.
@@ -96,12 +106,13 @@ Result verifyPlan(const Plan &plan, const Options &options = {});
 /// the orders of all ranks together with the dependences have no cycle.
 Result verifySchedule(const Graph &graph, const Schedule &schedule);
 
-/// The steps of a deadlock's story, one for each place of the cycle.
-std::vector<std::string> storyOf(const Plan &plan, const Finding &finding);
+/// An order of two messages that breaks `cycle`, a deadlock of `plan`, when it
+/// is turned round; none if no such turn is possible.
+std::optional<Swap> swapThatHelps(const Plan &plan,
+                                  std::span<const OpPlace> cycle);
 
 /// `finding` of `plan` for people: the message, and of a deadlock the story,
-/// one line a step: "rank 0 at 0SEND_F3 (spec.yaml:12) waits for rank 1 to
-/// reach 1RECV_F3, which comes after …".
+/// one line a step.
 std::string describe(const Plan &plan, const Finding &finding);
 
 } // namespace sluice::verify

@@ -49,9 +49,10 @@ std::optional<Progress> progressFromName(std::string_view name) {
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
                    std::string message, std::vector<OpPlace> cycle,
-                   std::optional<OpPlace> meets) {
-  result.errors.push_back(
-      {kind, std::move(message), place, std::move(cycle), meets});
+                   std::optional<OpPlace> meets,
+                   std::vector<std::string> story) {
+  result.errors.push_back({kind, std::move(message), place, std::move(cycle),
+                           meets, std::move(story)});
 }
 
 void Report::warning(FindingKind kind, std::optional<OpPlace> place,
@@ -135,7 +136,8 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, report)) {
     checkCompleteness(index, report);
-    bool messagesMatch = matchMessages(index, report);
+    bool once = options.buffers || checkMessagesOnce(index, report);
+    bool messagesMatch = once && matchMessages(index, report);
     if (matchCollectives(index, report) && messagesMatch)
       checkProgress(index, options, report, result);
     if (options.buffers) {

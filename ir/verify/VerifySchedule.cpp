@@ -243,7 +243,9 @@ private:
     if (holds)
       result.minBuffering = 0;
     else
-      tellCycle(shortestCycle(waits()));
+      for (const std::vector<Id> &cycle : shortestCycles(waits()))
+        if (report.admits(FindingKind::Deadlock))
+          tellCycle(cycle);
   }
 
   void tellCycle(const std::vector<Id> &cycle) {
@@ -251,25 +253,38 @@ private:
     for (Id node : cycle)
       places.push_back(placeOf[node]);
     OpPlace first = places.front();
-    report.admits(FindingKind::Deadlock);
-    report.error(FindingKind::Deadlock, first, story(cycle), std::move(places));
+    report.error(FindingKind::Deadlock, first, summary(cycle),
+                 std::move(places), std::nullopt, story(cycle));
   }
 
-  /// "1F0 on rank 1 needs 0F0 on rank 0, which comes after ...". A pair that
-  /// runs together is named as one.
-  std::string story(const std::vector<Id> &cycle) const {
-    constexpr size_t kNamed = 12;
-    std::string text = on(cycle.front());
-    for (size_t i = 1; i <= std::min(cycle.size(), kNamed); ++i) {
-      Id next = cycle[i % cycle.size()];
-      text += (i == 1 ? " " : ", which ") +
-              std::string(isBefore(next, cycle[i - 1]) ? "comes after "
-                                                       : "needs ") +
-              on(next);
+  /// "1F0 on rank 1 and 0B0 on rank 0 wait for each other": those that need
+  /// what others make.
+  std::string summary(const std::vector<Id> &cycle) const {
+    std::vector<size_t> needing;
+    for (size_t i = 0; i < cycle.size(); ++i)
+      if (!isBefore(cycle[(i + 1) % cycle.size()], cycle[i]))
+        needing.push_back(i);
+    std::string first = on(cycle[needing[0]]);
+    if (needing.size() == 1)
+      return first + " needs " + on(cycle[(needing[0] + 1) % cycle.size()]) +
+             ", which comes after it";
+    if (needing.size() == 2)
+      return first + " and " + on(cycle[needing[1]]) + " wait for each other";
+    return first + " and " + std::to_string(needing.size() - 1) +
+           " others wait in a circle";
+  }
+
+  /// A step a line: "1F0 on rank 1 needs 0F0 on rank 0", "0F0 on rank 0 comes
+  /// after 0B1". A pair that runs together is named as one.
+  std::vector<std::string> story(const std::vector<Id> &cycle) const {
+    std::vector<std::string> steps;
+    for (size_t i = 0; i < cycle.size(); ++i) {
+      Id next = cycle[(i + 1) % cycle.size()];
+      steps.push_back(on(cycle[i]) +
+                      (isBefore(next, cycle[i]) ? " comes after " : " needs ") +
+                      on(next));
     }
-    if (cycle.size() > kNamed)
-      text += " and so on, " + std::to_string(cycle.size()) + " in a circle";
-    return text;
+    return steps;
   }
 
   /// Whether unit `first` stands right before unit `second` on its rank.

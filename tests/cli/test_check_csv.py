@@ -86,14 +86,20 @@ class Deadlocks(CheckCsv):
         csv = text(naive(one_f_one_b(4, 8)))
         self.assertEqual(self.holds(csv), ([False, False, True], 1))
         answer = self.check(csv)
-        self.assertEqual([error["kind"] for error in answer["errors"]], ["deadlock"])
-        error = answer["errors"][0]
-        # Two neighbours, each at a send to the other: the first such pair is
-        # the last one of the pipeline.
-        self.assertEqual([step["op"] for step in error["cycle"]], ["2SEND_F1", "3RECV_F1", "3SEND_B0", "2RECV_B0"])
-        row = csv.splitlines()[error["line"] - 1]
-        self.assertTrue(row[error["column"] - 1:].startswith("2SEND_F1,"))
-        self.assertIn("post 2RECV_B0 before 2SEND_F1, or send them in one group", error["message"])
+        # Rank r runs w = 3 - r forwards first. Then it sends forward w + j
+        # before it receives backward j, which rank r + 1 sends before it
+        # receives forward w + j.
+        crossings = [[f"{r}SEND_F{w + j}", f"{r + 1}RECV_F{w + j}", f"{r + 1}SEND_B{j}", f"{r}RECV_B{j}"]
+                     for r in range(3) for w in [3 - r] for j in range(8 - w)]
+        self.assertEqual([[step["op"] for step in error["cycle"]] for error in answer["errors"]], crossings)
+        rows = csv.splitlines()
+        for error in answer["errors"]:
+            self.assertEqual(error["kind"], "deadlock")
+            for step in [error] + error["cycle"]:
+                self.assertEqual(rows[step["line"] - 1][step["column"] - 1:].split(",")[0], step["op"])
+            send, _, _, receive = [step["op"] for step in error["cycle"]]
+            self.assertIn(f"post {receive} before {send}, or send them in one group", error["message"])
+            self.assertIn(f"in one group: ({send};{receive})BATCH_P2P", [note["message"] for note in error["notes"]])
         self.assertFalse(self.check(csv, "--progress=pair")["ok"])
         self.assertTrue(self.check(csv, "--progress=edge")["ok"])
         self.assertTrue(self.check(csv, "--p2p=buffered:1")["ok"])
@@ -139,6 +145,122 @@ class Deadlocks(CheckCsv):
         self.assertTrue(self.fine(written)["holds"]["rank"])
 
 
+class Fixes(CheckCsv):
+    """What a deadlock names mends it, applied to the letter, one after the other."""
+
+    def mend(self, rows, error, grouped):
+        """Applies the fix of `error` to the cells: a receive before a send, or
+        both in one cell."""
+        posted = re.search(r": post (.+) before (\S+?)(?:, or .*)?$", error["message"])
+        added = re.search(r": add (\S+) to the group of (\S+)$", error["message"])
+        moved, stays = (posted or added).groups()
+        several = moved.split(" and ")
+        row = next(row for row in rows if all(self.find(row, name) is not None for name in several + [stays]))
+        for name in several:
+            self.take(row, name)
+        at = self.find(row, stays)
+        if posted and (not grouped or len(several) > 1):
+            row[at:at] = several
+            return
+        cell = next(note["message"].split(": ")[1] for note in error["notes"]
+                    if note["message"].startswith("in one group: "))
+        self.assertEqual(set(cell.removesuffix("BATCH_P2P").strip("()").split(";")),
+                         set(row[at].removesuffix("BATCH_P2P").strip("()").split(";")) | {moved})
+        row[at] = cell
+
+    def find(self, row, name):
+        return next((at for at, cell in enumerate(row) if name in re.split(r"[();]", cell)), None)
+
+    def take(self, row, name):
+        at = self.find(row, name)
+        left = [part for part in row[at].removesuffix("BATCH_P2P").strip("()").split(";") if part != name]
+        row[at:at + 1] = [] if not left else left if len(left) == 1 else ["(" + ";".join(left) + ")BATCH_P2P"]
+
+    def test_until_it_holds(self):
+        for schedule, ranks, chunks, microbatches in (("1f1b", 4, 1, 8), ("interleaved-1f1b", 2, 2, 4),
+                                                      ("interleaved-1f1b", 3, 2, 6), ("zb-h1", 3, 1, 4)):
+            spec = chain(layers=ranks * chunks, ranks=ranks, microbatches=microbatches, schedule=schedule,
+                         pipeline=f", virtual_stages: {chunks}")
+            compute = self.ok("compile", "-", "--emit=torch-csv", stdin=spec)
+            for grouped in (False, True):
+                with self.subTest(schedule=schedule, ranks=ranks, grouped=grouped):
+                    rows = naive(parse(compute))
+                    for fixes in range(100):
+                        answer = self.check(text(rows))
+                        if answer["ok"]:
+                            break
+                        self.assertEqual({error["kind"] for error in answer["errors"]}, {"deadlock"})
+                        self.mend(rows, answer["errors"][0], grouped)
+                    self.assertTrue(answer["ok"])
+                    self.assertGreater(fixes, 0)
+
+    def test_a_send_in_a_group(self):
+        csv = ("0F0,0SEND_F0,0F1,(0SEND_F1)BATCH_P2P,0RECV_B0,0B0,0RECV_B1,0B1\n"
+               "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n")
+        error, = self.check(csv)["errors"]
+        self.assertEqual(error["message"], "rank 0 at 0SEND_F1 and rank 1 at 1SEND_B0 wait for each other "
+                                           "(progress: rank): add 0RECV_B0 to the group of 0SEND_F1")
+        self.assertEqual(error["notes"][4]["message"], "in one group: (0SEND_F1;0RECV_B0)BATCH_P2P")
+        self.fine(csv.replace("(0SEND_F1)BATCH_P2P,0RECV_B0", "(0SEND_F1;0RECV_B0)BATCH_P2P"))
+
+    def test_the_whole_text(self):
+        done = run("check", "-", stdin="0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+                                       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n")
+        first = "  0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
+        second = "  1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n"
+        send, receive, back, other = (" " * (column - 1) + "  ^\n" for column in (18, 27, 18, 27))
+        self.assertEqual(done.stdout, (
+            "-:1:18: error: deadlock: rank 0 at 0SEND_F1 and rank 1 at 1SEND_B0 wait for each other (progress: rank): "
+            "post 0RECV_B0 before 0SEND_F1, or send them in one group\n" + first + send +
+            "-:1:18: note: rank 0 at 0SEND_F1 waits for rank 1 to reach 1RECV_F1\n" + first + send +
+            "-:2:27: note: rank 1 reaches 1RECV_F1 only after 1SEND_B0\n" + second + other +
+            "-:2:18: note: rank 1 at 1SEND_B0 waits for rank 0 to reach 0RECV_B0\n" + second + back +
+            "-:1:27: note: rank 0 reaches 0RECV_B0 only after 0SEND_F1\n" + first + receive +
+            "-:1:18: note: in one group: (0SEND_F1;0RECV_B0)BATCH_P2P\n" + first + send +
+            "note: or leave the messages of the file out: they are then added in an order that holds "
+            "(sluice compile --emit=torch-csv-comms writes it)\n"
+            "refused: 16 operations on 2 ranks, progress rank, least buffering 1; under edge it does not deadlock\n"))
+
+
+class Buffered(CheckCsv):
+    """What is told under --p2p=buffered:N."""
+
+    def test_the_receive_that_frees_a_buffer(self):
+        # Rank 0 sends four activations before it receives a gradient. Rank 1
+        # receives two and sends two gradients, of which one is buffered.
+        rows = naive([[("F", 0, k) for k in range(4)] + [("B", 0, k) for k in range(4)],
+                      [(kind, 1, k) for k in range(4) for kind in "FB"]])
+        answer = self.check(text(rows), "--p2p=buffered:1")
+        self.assertFalse(answer["ok"])
+        self.assertEqual(answer["p2p"], "buffered:1")
+        error = answer["errors"][0]
+        self.assertIn("(progress: rank, buffered 1): post ", error["message"])
+        steps = [note["message"] for note in error["notes"]]
+        self.assertIn("rank 0 ends 0SEND_F3 only once rank 1 has ended 1RECV_F2: 1 message is buffered", steps)
+        self.assertIn("rank 1 ends 1SEND_B1 only once rank 0 has ended 0RECV_B0: 1 message is buffered", steps)
+
+    def verdict(self, csv, *arguments):
+        return run("check", "-", *arguments, stdin=csv).stdout.splitlines()[-1]
+
+    def test_the_verdict_says_what_is_assumed(self):
+        csv = text([row + [f"{rank}REDUCE_GRAD"] for rank, row in enumerate(naive(one_f_one_b(2, 2)))])
+        self.assertEqual(self.verdict(csv), "refused: 16 operations on 2 ranks, progress rank, least buffering 1; "
+                                            "under edge it does not deadlock")
+        self.assertEqual(self.verdict(csv, "--p2p=buffered:1"),
+                         "ok: 16 operations on 2 ranks, progress rank, buffered 1; without buffering it deadlocks")
+        self.assertEqual(self.verdict(csv, "--progress=edge"),
+                         "ok: 16 operations on 2 ranks, progress edge; under rank and pair it deadlocks")
+        explained = self.ok("check", "-", "--explain", "--p2p=buffered:1", stdin=csv)
+        self.assertIn("one queue for all of it would do, if sends may end while 1 message of a channel is not "
+                      "received yet\n", explained)
+
+    def test_no_buffering_helps(self):
+        # Each rank receives before it sends.
+        csv = "0F0,0RECV_B0,0SEND_F0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n"
+        self.assertEqual(self.verdict(csv), "refused: 8 operations on 2 ranks, progress rank, no buffering helps; "
+                                            "under edge it does not deadlock")
+
+
 class Mismatches(CheckCsv):
     def test_one_batch_with_one_peer_both_ways(self):
         csv = ("0F0,0SEND_F0,0F1,2RECV_F0,2F0,2SEND_F0,2RECV_B0,2B0,"
@@ -159,7 +281,7 @@ class Mismatches(CheckCsv):
         self.fine(text(rows))
         rows[0][6:8] = rows[0][7], rows[0][6]  # ... go the same way
         self.assertEqual([error[1] for error in self.errors(text(rows)) if error[0] == "mismatch"],
-                         ["message 2 from rank 0 to rank 1 on communicator 0: 0SEND_F1 meets 2RECV_B0"])
+                         ["message 2 from rank 0 to rank 1: 0SEND_F1 meets 2RECV_B0"])
 
     def test_a_missing_receive(self):
         rows = naive(one_f_one_b(2, 4))
@@ -167,8 +289,29 @@ class Mismatches(CheckCsv):
         del rows[1][at]
         column = len(",".join(rows[0][:rows[0].index("0SEND_F2")])) + 2
         self.assertEqual(self.errors(text(rows)),
-                         [("mismatch", "from rank 0 to rank 1 on communicator 0 there are 4 sends and 3 receives: "
+                         [("mismatch", "from rank 0 to rank 1 there are 4 sends and 3 receives: "
                            "0SEND_F2 meets no 1RECV_F2", 1, column)])
+        note, = self.check(text(rows))["errors"][0]["notes"]
+        self.assertEqual(note, {"message": "add 1RECV_F2 before 1F2 (row 2)", "line": 2,
+                                "column": len(",".join(rows[1][:at])) + 2})
+
+    def test_a_missing_send(self):
+        rows = naive(f_then_b(2, 2))
+        rows[1].remove("1SEND_B0")
+        error, = self.check(text(rows))["errors"]
+        self.assertEqual(error["message"],
+                         "from rank 1 to rank 0 there is 1 send and 2 receives: 0RECV_B0 meets no 1SEND_B0")
+        self.assertEqual([(note["message"], note["line"]) for note in error["notes"]],
+                         [("add 1SEND_B0 behind 1B0 (row 2)", 2)])
+
+    def test_both_ends_are_shown(self):
+        rows = naive(f_then_b(2, 2))
+        first, second = rows[0].index("0SEND_F0"), rows[0].index("0SEND_F1")
+        rows[0][first], rows[0][second] = rows[0][second], rows[0][first]
+        error = next(error for error in self.check(text(rows))["errors"] if error["kind"] == "mismatch")
+        self.assertEqual((error["message"], error["line"], error["column"]),
+                         ("message 1 from rank 0 to rank 1: 0SEND_F1 meets 1RECV_F0", 2, 1))
+        self.assertEqual(error["notes"], [{"message": "0SEND_F1 is here", "line": 1, "column": 5}])
 
     def test_a_missing_send_and_receive(self):
         rows = naive(f_then_b(2, 4))
@@ -188,7 +331,9 @@ class Lists(CheckCsv):
                          (2, {"rank": True, "pair": True, "edge": True}, 0, []))
         # Two messages each way, at both ends, and a step a stage.
         self.assertEqual(answer["operations"], 8 + 8 + 2)
-        self.assertIn("messages added", self.ok("check", "-", stdin=self.GOOD))
+        self.assertEqual(self.ok("check", "-", stdin=self.GOOD), "ok: 18 operations (8 of the file; 8 messages and 2 "
+                                                                 "steps added) on 2 ranks, progress rank\n")
+        self.assertEqual(self.ok("check", "-", "-q", stdin=self.GOOD), "")
 
     def test_blanks_quotes_and_line_ends(self):
         for csv in ("0F0, 0F1,,0B0 ,0B1,\r\n1F0,1B0,1F1,1B1\r\n", self.GOOD.rstrip(), self.GOOD + "\n\n",
@@ -215,9 +360,12 @@ class Lists(CheckCsv):
 
     def test_a_stage_on_two_ranks(self):
         self.one("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", "malformed", "0B1 is on rank 1, stage 0 before on rank 0", 2, 17)
+        # Whoever computes a stage has it, whatever messages say.
+        self.one("0F0,1SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "malformed",
+                 "1SEND_F0 is on rank 0, but rank 1 computes stage 1", 1, 5)
 
     def test_no_action(self):
-        for cell in ("0F0xyz", "0F-1", "0X1", "0F", "0STEP", "0R0", "0SEND_G", "F0", "0UNSHARD3"):
+        for cell in ("0F0xyz", "0F-1", "0X1", "0F", "0STEP", "0R0", "0UNSHARD3"):
             with self.subTest(cell=cell):
                 self.one(f"0F0,{cell},0B0\n1F0,1B0\n", "malformed",
                          f"'{cell}' is not an operation; they are written 0F3 (stage, one of F, B, I, W, microbatch)",
@@ -226,6 +374,44 @@ class Lists(CheckCsv):
     def test_a_first_cell_that_is_no_action(self):
         self.one("0F0xyz,0B0\n", "malformed",
                  "'0F0xyz' is not an operation; they are written 0F3 (stage, one of F, B, I, W, microbatch)", 1, 1)
+
+    def test_files_that_begin_otherwise(self):
+        prose = "this row names no operation: every row is a rank, and there is neither a header nor a comment"
+        self.one("rank,ops\n0F0,0B0\n", "malformed", prose, 1, 1)
+        self.one("# mine\n0F0,0B0\n", "malformed", prose, 1, 1)
+        self.one("0f0,0B0\n", "malformed", "'0f0' is not an operation; letters are capital, as in 0F0", 1, 1)
+        self.one("0F0\t0B0\n", "malformed", "'0F0\\x090B0' is not an operation; cells are parted by commas, members "
+                 "of a group by semicolons", 1, 1)
+
+    def test_a_name_that_says_csv(self):
+        for content, told in (("", ": error: the schedule names no operation\n"),
+                              ("f,b\n", ":1:1: error: this row names no operation: every row is a rank, and there is "
+                               "neither a header nor a comment\n  f,b\n  ^\n")):
+            path = self.write("mine.csv", content)
+            done = run("check", path)
+            self.assertEqual((done.returncode, done.stdout, done.stderr),
+                             (1, f"{path}{told}refused: 0 operations on 0 ranks, progress rank\n", ""))
+
+    def test_old_letters_that_are_letters_of_today(self):
+        csv = "0F0,0B0,0W0\n1F0,1B0,1W0\n"
+        first, second = self.check(csv)["errors"]
+        self.assertEqual(first["message"], "0W0 stands beside 0B0: a backward is whole or split, not both")
+        self.assertEqual([note["message"] for note in first["notes"]],
+                         ["every B has a W: in PyTorch's old letters B was the backward by inputs; if that is meant, "
+                          "write I for B in the whole file"])
+        self.assertEqual(second["notes"], [])
+        self.fine(csv.replace("B", "I"))
+
+    def test_a_row_between_others_without_a_cell(self):
+        warning, = self.fine("0F0,0B0\n\n1F0,1B0\n")["warnings"]
+        self.assertEqual((warning["message"], warning["line"], warning["column"], warning["rank"], warning["op"]),
+                         ("row 2 computes nothing: rank 1 is idle", 2, 1, 1, None))
+        self.assertEqual(self.ok("check", "-", "-q", stdin="0F0,0B0\n\n1F0,1B0\n"), "")
+
+    def test_messages_that_stand_twice(self):
+        self.assertEqual(self.errors("0F0,0SEND_F0,0SEND_F0\n1RECV_F0,1RECV_F0,1F0\n"),
+                         [("duplicate", "0SEND_F0 stands twice", 1, 14), ("duplicate", "1RECV_F0 stands twice", 2, 10)])
+        self.one("0F0,0SEND_F0,0SEND_F0\n1RECV_F0,1F0\n", "duplicate", "0SEND_F0 stands twice", 1, 14)
 
     def test_old_letters(self):
         errors = self.errors("0F0,0B0,0BW0\n1F0,1B0,1BW0\n")
@@ -237,8 +423,11 @@ class Lists(CheckCsv):
                  "a blank cell: a file with messages is taken as it stands, and every cell is an action", 1, 14)
 
     def test_what_is_missing(self):
-        self.assertEqual(self.errors("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n"), [("missing", "0B1 is missing", None, None)])
-        self.assertEqual(self.errors("0F0,0I0\n"), [("missing", "0W0 is missing", None, None)])
+        self.assertEqual(self.errors("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n"), [("missing", "0B1 is missing", 1, 5)])
+        self.assertEqual(self.errors("0F0,0I0\n"), [("missing", "0W0 is missing", 1, 1)])
+        # Nothing of the microbatch: the end of the stage's row.
+        self.assertEqual(self.errors("0F0,0F1,0B0,0B1\n1F0,1B0\n"),
+                         [("missing", "1F1 is missing", 2, 5), ("missing", "1B1 is missing", 2, 5)])
 
     def test_order_in_a_row(self):
         self.one("0F0,0B1,0F1,0B0\n1F0,1B0,1F1,1B1\n", "order", "0B1 stands before 0F1, which it needs", 1, 5)
@@ -248,21 +437,52 @@ class Lists(CheckCsv):
 
     def test_a_circle_of_rows(self):
         errors = self.errors("0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
-        self.assertEqual([(kind, row) for kind, _, row, _ in errors], [("deadlock", 1)])
+        # 0B0 needs 1B0, which comes after all of microbatch 1 on its rank; 1F1
+        # needs 0F1, which comes after 0B0.
+        self.assertEqual(errors, [("deadlock", "0B0 on rank 0 and 1F1 on rank 1 wait for each other", 1, 5)])
+        done = run("check", "-", stdin="0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
+        steps = ["-:1:5: note: 0B0 on rank 0 needs 1B0 on rank 1", "-:2:13: note: 1B0 on rank 1 comes after 1F0 on rank 1",
+                 "-:2:9: note: 1F0 on rank 1 comes after 1B1 on rank 1",
+                 "-:2:5: note: 1B1 on rank 1 comes after 1F1 on rank 1", "-:2:1: note: 1F1 on rank 1 needs 0F1 on rank 0",
+                 "-:1:9: note: 0F1 on rank 0 comes after 0B0 on rank 0"]
+        self.assertEqual([line for line in done.stdout.splitlines() if ": note: " in line], steps)
+        self.assertEqual(done.stdout.splitlines()[-1], "refused: 8 operations on 2 ranks, progress rank, no buffering "
+                                                       "helps")
 
     def test_messages_to_nowhere(self):
         self.one("0F0,1F0,0SEND_F0,1B0,0B0\n", "malformed", "0SEND_F0 goes nowhere: stage 1 is on rank 0 too", 1, 9)
         self.one("0F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1SEND_F0,1B0,1SEND_B0\n", "malformed",
                  "1SEND_F0 has no stage at its other end: there are 2 stages", 2, 14)
 
+    REDUCED = "there is no {0}REDUCE_GRAD behind {0}B1: PyTorch takes a file with messages as it stands, and then " \
+              "neither scales nor reduces the gradients of stage {0}; end the row with {0}REDUCE_GRAD"
+
     def test_reduction_of_gradients(self):
+        def warnings(rows):
+            return [(warning["kind"], warning["message"], warning["op"], warning["line"])
+                    for warning in self.fine(text(rows))["warnings"]]
+
         rows = naive(f_then_b(2, 2))
-        kinds = [(warning["kind"], "REDUCE_GRAD" in warning["message"])
-                 for warning in self.fine(text(rows))["warnings"]]
-        self.assertEqual(kinds, [("missing", True)])
-        for row in rows:
-            row.append("0REDUCE_GRAD")
-        self.assertEqual(self.fine(text(rows))["warnings"], [])
+        both = [("missing", self.REDUCED.format(rank), f"{rank}B1", rank + 1) for rank in range(2)]
+        self.assertEqual(warnings(rows), both)
+        rows[0].append("0REDUCE_GRAD")
+        self.assertEqual(warnings(rows), both[1:])
+        at = rows[1].index("1B1")
+        self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]), both[1:])
+        rows[1].append("1REDUCE_GRAD")
+        self.assertEqual(warnings(rows), [])
+        rows[1].append("1WAIT_REDUCE_GRAD")
+        self.assertEqual(warnings(rows), [])
+        rows[1].append("1REDUCE_GRAD")
+        self.one(text(rows), "duplicate", "1REDUCE_GRAD stands twice", 2, len(",".join(rows[1][:-1])) + 2)
+
+    def test_reductions_of_another_rank(self):
+        rows = naive(f_then_b(2, 2))
+        column = len(",".join(rows[0])) + 2
+        for cell, told in (("1REDUCE_GRAD", "1REDUCE_GRAD is on rank 0, but rank 1 computes stage 1"),
+                           ("5REDUCE_GRAD", "5REDUCE_GRAD is of stage 5, but nothing is of stage 2"),
+                           ("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD waits for 0REDUCE_GRAD, which stands nowhere")):
+            self.one(text([rows[0] + [cell], rows[1]]), "malformed", told, 1, column)
 
     def test_forward_alone(self):
         rows = [[("F", rank, k) for k in range(3)] for rank in range(3)]
@@ -291,7 +511,7 @@ class Lists(CheckCsv):
 class Explain(CheckCsv):
     def test_of_a_csv(self):
         out = self.ok("check", "-", "--explain", stdin="0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-        self.assertEqual(out, """ok: 18 operations on 2 ranks, progress rank, messages added
+        self.assertEqual(out, """ok: 18 operations (8 of the file; 8 messages and 2 steps added) on 2 ranks, progress rank
 
 channels: the n-th send meets the n-th receive
   from   to   communicator   messages   bytes
@@ -306,7 +526,9 @@ communication of each rank, in order: one queue for all of it would do
     def test_of_a_batch_and_another_progress(self):
         csv = text(naive(one_f_one_b(2, 2)))
         out = self.ok("check", "-", "--explain", "--progress=edge", stdin=csv)
-        self.assertNotIn("communication of each rank", out)  # one queue would not do
+        self.assertNotIn("communication of each rank", out)
+        self.assertIn("one queue for all communication of a rank would not do: it needs one for each peer and "
+                      "direction\n", out)
         csv = csv.replace("0SEND_F1,0RECV_B0", "(0SEND_F1;0RECV_B0)BATCH_P2P")
         self.assertIn("  rank 0: 0SEND_F0 ( 0SEND_F1 0RECV_B0 ) 0RECV_B1\n", self.ok("check", "-", "--explain", stdin=csv))
 
@@ -336,10 +558,22 @@ class SendWaits(CheckCsv):
         for waits, holds in ((("", ""), True), (("0WAIT_SEND_F1,", ""), True), (("", "1WAIT_SEND_B0,"), True),
                              (("0WAIT_SEND_F1,", "1WAIT_SEND_B0,"), False)):
             self.assertEqual(self.check(rows.format(*waits))["holds"]["edge"], holds, waits)
+        csv = rows.format("0WAIT_SEND_F1,", "1WAIT_SEND_B0,")
+        error, = self.check(csv, "--progress=edge")["errors"]
+        self.assertEqual([note["message"] for note in error["notes"][:6]], [
+            "rank 0 at 0SEND_F1 waits for rank 1 to reach 1RECV_F1",
+            "rank 1 reaches 1RECV_F1 only after 1WAIT_SEND_B0, which waits for the end of 1SEND_B0",
+            "rank 1 at 1SEND_B0 waits for rank 0 to reach 0RECV_B0",
+            "rank 0 reaches 0RECV_B0 only after 0WAIT_SEND_F1, which waits for the end of 0SEND_F1",
+            "move 1WAIT_SEND_B0 behind 1RECV_F1", "move 0WAIT_SEND_F1 behind 0RECV_B0"])
+        for note, row, cell in ((error["notes"][1], 1, "1WAIT_SEND_B0"), (error["notes"][3], 0, "0WAIT_SEND_F1")):
+            self.assertEqual((note["line"], note["column"]), (row + 1, csv.splitlines()[row].index(cell) + 1))
+        self.assertTrue(self.check(csv.replace("1WAIT_SEND_B0,1RECV_F1", "1RECV_F1,1WAIT_SEND_B0"),
+                                   "--progress=edge")["ok"])
 
     def test_a_wait_for_nothing(self):
         csv = "0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"
-        self.assertEqual(self.errors(csv), [("malformed", "this waits for 0SEND_F0, which does not stand before it",
+        self.assertEqual(self.errors(csv), [("malformed", "0WAIT_SEND_F0 waits for 0SEND_F0, which stands behind it",
                                              1, 5)])
 
 
@@ -364,6 +598,14 @@ class Report(CheckCsv):
         report = json.loads(self.ok("report", "-", "--json", "--costs=4,2,2", stdin="0F0,1F0,1B0,0B0\n"))
         self.assertEqual(report["makespan"], 8)
 
+    def test_messages_are_replaced(self):
+        rows = [row + [f"{rank}REDUCE_GRAD"] for rank, row in enumerate(naive(f_then_b(2, 2)))]
+        done = run("report", "-", "--json", stdin=text(rows))
+        told = ("0SEND_F0 and all other messages of the file are replaced by the compiler's own; only plan_makespan is "
+                "of the file's")
+        self.assertEqual(json.loads(done.stdout)["warnings"], [told])
+        self.assertTrue(done.stderr.startswith(f"-:1:5: warning: {told}\n"), done.stderr)
+
     def test_a_list_that_is_wrong_has_no_report(self):
         done = run("report", "-", stdin="0F0,0F0,0B0\n")
         self.assertEqual((done.returncode, done.stdout), (1, ""))
@@ -376,6 +618,27 @@ class Report(CheckCsv):
         for costs in ("1,1", "1,1,1,1,1", "1,x,1", "1ms,1,1", "-1,1,1"):
             self.assertIn("is not three or four times", self.refused(2, "report", "-", f"--costs={costs}", stdin="0F0\n"))
         self.assertIn("name it in a spec, as pipeline.schedule: {csv: FILE}", self.refused(1, "run", "-", stdin="0F0\n"))
+
+
+class InASpec(CheckCsv):
+    """A file that a spec names is held to the same, and told at its own cells."""
+
+    def test_faults(self):
+        for csv in ("0F0,0F1,0B0\n1F0,1B0,1F1,1B1\n", "0F0,0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n",
+                    "0F0,0B1,0F1,0B0\n1F0,1B0,1F1,1B1\n", "0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n",
+                    "0F0,0X0,0B0\n1F0,1B0\n"):
+            with self.subTest(csv=csv):
+                file = self.write("mine.csv", csv)
+                spec = self.write("job.yaml", chain(layers=2, ranks=2, microbatches=2, schedule="{csv: mine.csv}"))
+                checked = run("check", file).stdout.splitlines(keepends=True)[:-1]  # without the verdict
+                self.assertEqual(self.refused(1, "compile", spec, "--emit=ops"), "".join(checked))
+
+    def test_messages_are_left_out(self):
+        rows = naive(one_f_one_b(2, 2))
+        self.assertFalse(self.check(text(rows))["ok"])
+        self.write("mine.csv", text(rows))
+        spec = self.write("job.yaml", chain(layers=2, ranks=2, microbatches=2, schedule="{csv: mine.csv}"))
+        self.assertEqual(self.ok("compile", spec, "--emit=ops"), "rank 0: 0F0 0F1 0B0 0B1\nrank 1: 1F0 1B0 1F1 1B1\n")
 
 
 class Everything(CheckCsv):

@@ -68,7 +68,7 @@ public:
       uint32_t end = actions.firstOfRank[rank + 1];
       for (uint32_t at = actions.firstOfRank[rank]; at < end;)
         at = cell(at, end);
-      waits(end);
+      asides(end);
       text += "\n";
     }
     return text;
@@ -80,20 +80,16 @@ private:
     between = separator;
   }
 
-  /// WAIT_SENDs of the row before the action at `at`.
-  void waits(uint32_t at) {
-    for (; nextWait < actions.sendWaits.size() &&
-           actions.sendWaits[nextWait].rank == row &&
-           actions.sendWaits[nextWait].before <= at;
-         ++nextWait) {
-      const Action &send = actions.sendWaits[nextWait].send;
-      add(std::to_string(send.stage) + "WAIT_" +
-          std::string(info(send.op).text) + std::to_string(send.microbatch));
-    }
+  /// What stands in the row before the action at `at` and is none.
+  void asides(uint32_t at) {
+    for (; nextAside < actions.firstAsideOf[row + 1] &&
+           actions.asides[nextAside].before <= at;
+         ++nextAside)
+      add(nameOf(actions.asides[nextAside]));
   }
 
   uint32_t cell(uint32_t at, uint32_t end) {
-    waits(at);
+    asides(at);
     Id group = actions.list[at].group;
     auto name = [this](uint32_t i) {
       const Action &action = actions.list[i];
@@ -114,7 +110,7 @@ private:
   const Actions &actions;
   std::string separator, between, text;
   Id row = 0;
-  size_t nextWait = 0;
+  size_t nextAside = 0;
 };
 
 } // namespace
@@ -129,16 +125,16 @@ static void checkPrinted(const Csv &csv, char separator) {
   require(again.isRead, "what was read and printed is read");
   const Actions &one = csv.actions, &other = again.actions;
   require(one.list.size() == other.list.size() &&
-              one.sendWaits.size() == other.sendWaits.size(),
+              one.asides.size() == other.asides.size(),
           "as many actions");
   require(std::equal(one.list.begin(), one.list.end(), other.list.begin(),
                      sameAction),
           "the same actions");
-  for (size_t i = 0; i < one.sendWaits.size(); ++i)
-    require(one.sendWaits[i].rank == other.sendWaits[i].rank &&
-                one.sendWaits[i].before == other.sendWaits[i].before &&
-                sameAction(one.sendWaits[i].send, other.sendWaits[i].send),
-            "the same waits");
+  for (size_t i = 0; i < one.asides.size(); ++i)
+    require(one.asides[i].before == other.asides[i].before &&
+                nameOf(one.asides[i]) == nameOf(other.asides[i]),
+            "the same waits and reductions");
+  require(one.firstAsideOf == other.firstAsideOf, "in the same rows");
 }
 
 /// Proves `plan` under every model; what the findings say must be sound.

@@ -141,7 +141,7 @@ TEST_CASE("verify: mismatch of payload, bytes and count") {
             at(payload, 1, "1RECV_F1").microbatch);
   Result result = verify::verifyPlan(payload);
   CHECK(errorsOf(payload) ==
-        "mismatch: message 1 from rank 0 to rank 1 on communicator 0: 0SEND_F0 "
+        "mismatch: message 1 from rank 0 to rank 1: 0SEND_F0 "
         "meets 1RECV_F1\n");
   CHECK((!result.holds[0] && !result.holds[1] && !result.holds[2]));
 
@@ -151,15 +151,15 @@ TEST_CASE("verify: mismatch of payload, bytes and count") {
       .buffers[receiver.operands[at(bytes, 1, "1RECV_F1").firstOperand].buffer]
       .bytes = 12;
   CHECK(errorsOf(bytes) ==
-        "mismatch: message 2 from rank 0 to rank 1 on communicator 0: 0SEND_F1 "
+        "mismatch: message 2 from rank 0 to rank 1: 0SEND_F1 "
         "sends 8 bytes, 1RECV_F1 takes 12\n");
 
   Net net = chain(2, 1, false);
   CHECK(
       errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0SEND_F0 0SEND_F0",
                                                        "1RECV_F0 1F0"})) ==
-      "mismatch: from rank 0 to rank 1 on communicator 0 there are 2 sends "
-      "and 1 receives: 0SEND_F0 meets no 1RECV_F0\n");
+      "mismatch: from rank 0 to rank 1 there are 2 sends "
+      "and 1 receive: 0SEND_F0 meets no 1RECV_F0\n");
 }
 
 TEST_CASE("verify: order: a stage spread over ranks, or after its step") {
@@ -309,9 +309,9 @@ TEST_CASE("verify: the other part of a tied table is there and has its bytes") {
   plan.stages[0].bytes.tied = plan.stages[1].bytes.tied = 12;
   CHECK(
       errorsOf(plan) ==
-      "mismatch: message 2 from rank 0 to rank 1 on communicator 0: 0SEND_T "
+      "mismatch: message 2 from rank 0 to rank 1: 0SEND_T "
       "sends 12 bytes, 1RECV_T takes 8\n"
-      "mismatch: message 2 from rank 1 to rank 0 on communicator 1: 1SEND_T "
+      "mismatch: message 2 from rank 1 to rank 0: 1SEND_T "
       "sends 12 bytes, 0RECV_T takes 8\n"
       "malformed: 0RECV_T writes 12 bytes to buffer 7 (tied_gradients), which "
       "has 8\n"

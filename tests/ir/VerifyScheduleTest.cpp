@@ -46,9 +46,12 @@ Schedule scheduleOf(const std::vector<std::vector<Id>> &ranks) {
 std::string errorsOf(const Graph &graph, const Schedule &schedule) {
   std::string text;
   Result result = verify::verifySchedule(graph, schedule);
-  for (const Finding &finding : result.errors)
+  for (const Finding &finding : result.errors) {
     text += std::string(verify::findingKindName(finding.kind)) + ": " +
             finding.message + "\n";
+    for (const std::string &step : finding.story)
+      text += "  " + step + "\n";
+  }
   return text;
 }
 
@@ -86,17 +89,21 @@ TEST_CASE("verify: a schedule whose orders and dependences make a circle") {
   Graph graph = twoStages(2);
   Schedule schedule = scheduleOf({{1, 0, 4, 5}, {2, 3, 6, 7}});
   CHECK(errorsOf(graph, schedule) ==
-        "deadlock: 0F0 on rank 0 comes after 0B0 on rank 0, which needs 0F0 on "
-        "rank 0\n");
+        "deadlock: 0B0 on rank 0 needs 0F0 on rank 0, which comes after it\n"
+        "  0F0 on rank 0 comes after 0B0 on rank 0\n"
+        "  0B0 on rank 0 needs 0F0 on rank 0\n");
   Schedule crossed = scheduleOf({{0, 4, 5, 1}, {2, 3, 6, 7}});
   CHECK(errorsOf(graph, crossed).empty());
   // Rank 1 wants microbatch 1 first, rank 0 makes it only after the backward
   // of microbatch 0.
   Schedule circle = scheduleOf({{0, 1, 4, 5}, {6, 2, 3, 7}});
   CHECK(errorsOf(graph, circle) ==
-        "deadlock: 0B0 on rank 0 needs 1B0 on rank 1, which comes after 1F0 on "
-        "rank 1, which comes after 1F1 on rank 1, which needs 0F1 on rank 0, "
-        "which comes after 0B0 on rank 0\n");
+        "deadlock: 0B0 on rank 0 and 1F1 on rank 1 wait for each other\n"
+        "  0B0 on rank 0 needs 1B0 on rank 1\n"
+        "  1B0 on rank 1 comes after 1F0 on rank 1\n"
+        "  1F0 on rank 1 comes after 1F1 on rank 1\n"
+        "  1F1 on rank 1 needs 0F1 on rank 0\n"
+        "  0F1 on rank 0 comes after 0B0 on rank 0\n");
   CHECK(verify::verifySchedule(graph, circle).errors[0].cycle.size() == 5);
 }
 

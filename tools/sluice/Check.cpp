@@ -115,7 +115,7 @@ int commands::check(const Arguments &arguments) {
   });
   if (status.ok() && arguments.explain && result.ok() && checked.parts().plan)
     status = writeOutput("", [&](llvm::raw_ostream &out) {
-      explainPlan(*checked.parts().plan, result, out);
+      explainPlan(*checked.parts().plan, arguments.verify, result, out);
     });
   if (!status.ok())
     return fail(status);

@@ -108,15 +108,21 @@ struct Flags {
       cl::value_desc("rank|pair|edge|stream"),
       cl::sub(check),
       cl::cat(category),
-      cl::desc("how much independent progress of communication is assumed: one "
-               "queue a rank, a peer, a peer and direction, or only the "
-               "plan's own streams")};
-  cl::opt<std::string> p2p{"p2p",
-                           cl::init("rendezvous"),
-                           cl::value_desc("rendezvous|buffered:N"),
-                           cl::sub(check),
-                           cl::cat(category),
-                           cl::desc("when a send may end")};
+      cl::desc(
+          "how many queues the communication of a rank is assumed to have: "
+          "rank (default), one for all; pair, one for each peer; edge, one "
+          "for each peer and direction; stream, only the plan's own "
+          "streams")};
+  cl::opt<std::string> p2p{
+      "p2p",
+      cl::init("rendezvous"),
+      cl::value_desc("rendezvous|buffered:N"),
+      cl::sub(check),
+      cl::cat(category),
+      cl::desc("when a send may end: rendezvous (default), once "
+               "its receive has started; buffered:N, also once "
+               "all but N of the messages before it and itself "
+               "are received")};
   cl::opt<std::string> backend{"backend",
                                cl::init("host"),
                                cl::value_desc("name"),
@@ -181,7 +187,8 @@ struct Flags {
   cl::opt<bool> verbose{"v", cl::sub(cl::SubCommand::getAll()),
                         cl::cat(category), cl::desc("say more, on stderr")};
   cl::opt<bool> quiet{"q", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
-                      cl::desc("errors only, on stderr")};
+                      cl::desc("errors only, on stderr (check, whose findings "
+                               "are its result: on stdout)")};
 
   /// Fills `arguments`; says in `errors` what is not a legal value.
   bool read(Arguments &arguments, llvm::raw_ostream &errors) const;

@@ -1,18 +1,39 @@
 #include "tools/sluice/CsvSchedule.h"
 
 #include "compiler/passes/PassManager.h"
+#include "compiler/schedules/OrdersText.h"
+#include "tools/sluice/Findings.h"
 
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 namespace sluice {
 
 SourceLocation CsvSchedule::locate(verify::OpPlace place) const {
-  if (place.rank >= actions.ranks() ||
-      place.index >= actions.rank(place.rank).size())
+  if (place.rank >= actions.ranks())
     return {};
   SourceLocation where = lines[place.rank].where;
-  where.column = actions.rank(place.rank)[place.index].column;
+  std::span<const Action> row = actions.rank(place.rank);
+  std::span<const Aside> asides = actions.asidesOf(place.rank);
+  if (place.index < row.size())
+    where.column = row[place.index].column;
+  else if (place.index - row.size() < asides.size())
+    where.column = asides[place.index - row.size()].column;
   return where;
+}
+
+std::string CsvSchedule::nameAt(verify::OpPlace place) const {
+  if (place.rank >= actions.ranks())
+    return "";
+  std::span<const Action> row = actions.rank(place.rank);
+  std::span<const Aside> asides = actions.asidesOf(place.rank);
+  if (place.index < row.size())
+    return opName(row[place.index].op, row[place.index].stage,
+                  row[place.index].microbatch);
+  return place.index - row.size() < asides.size()
+             ? nameOf(asides[place.index - row.size()])
+             : "";
 }
 
 std::optional<CsvSchedule> readCsv(const Input &input, const ActionCosts &costs,
@@ -31,39 +52,158 @@ std::optional<CsvSchedule> readCsv(const Input &input, const ActionCosts &costs,
   return csv;
 }
 
-/// What is only worth a word: without REDUCE_GRAD PyTorch loads the file, and
-/// skips the scaling and reduction of gradients.
-static void warnOfReduction(const CsvSchedule &csv, const Plan &plan,
-                            verify::Result &result) {
-  bool trains = !plan.stages.empty() && plan.stages.front().backward;
-  if (csv.actions.hasMessages && trains && !csv.actions.reducesGradients)
-    result.warnings.push_back(
-        {verify::FindingKind::Missing,
-         "there is no REDUCE_GRAD: PyTorch takes a file with messages as it "
-         "stands, and then neither scales nor reduces gradients",
-         std::nullopt,
-         {}});
-}
+namespace {
 
-verify::Result verifyCsv(const CsvSchedule &csv, const verify::Options &options,
+/// What a plan does not say: gradients that are not reduced, or twice, and rows
+/// without a computation.
+class RowCheck {
+public:
+  RowCheck(const CsvSchedule &of, const Plan &by, verify::Result &to)
+      : csv(of), plan(by), result(to) {}
+
+  void check() {
+    lastBackward.assign(plan.stages.size(), kNone);
+    reduced.assign(plan.stages.size(), kNone);
+    for (Id rank = 0; rank < csv.actions.ranks(); ++rank)
+      checkRow(rank);
+    if (warnings > kMost)
+      warn({}, "and " + std::to_string(warnings - kMost) + " more warnings");
+  }
+
+private:
+  void checkRow(Id rank) {
+    std::span<const Action> row = csv.actions.rank(rank);
+    std::vector<Id> trained;
+    for (const Action &action : row)
+      if (isCompute(action.op) && action.op != Op::Forward) {
+        Id &last = lastBackward[action.stage];
+        if (last == kNone)
+          trained.push_back(action.stage);
+        last = static_cast<Id>(&action - row.data());
+      }
+    if (llvm::none_of(row, [](const Action &a) { return isCompute(a.op); }))
+      tell(verify::OpPlace{rank, kNone},
+           "row " + std::to_string(csv.lines[rank].where.line) +
+               " computes nothing: rank " + std::to_string(rank) + " is idle");
+    reductions(rank);
+    // A file without messages gets its reductions from PyTorch.
+    if (csv.actions.hasMessages)
+      for (Id stage : trained)
+        if (reduced[stage] == kNone || reduced[stage] <= lastBackward[stage])
+          unreduced(rank, stage);
+  }
+
+  void reductions(Id rank) {
+    std::span<const Aside> asides = csv.actions.asidesOf(rank);
+    for (size_t i = 0; i < asides.size(); ++i) {
+      if (asides[i].kind != AsideKind::ReduceGrad)
+        continue;
+      Id &at = reduced[asides[i].stage];
+      if (at != kNone)
+        result.errors.push_back({verify::FindingKind::Duplicate,
+                                 nameOf(asides[i]) + " stands twice",
+                                 csv.placeOfAside(rank, i),
+                                 {}});
+      at = asides[i].before - csv.actions.firstOfRank[rank];
+    }
+  }
+
+  void unreduced(Id rank, Id stage) {
+    std::string number = std::to_string(stage);
+    std::span<const Action> row = csv.actions.rank(rank);
+    const Action &last = row[lastBackward[stage]];
+    tell(verify::OpPlace{rank, lastBackward[stage]},
+         "there is no " + number + "REDUCE_GRAD behind " +
+             opName(last.op, last.stage, last.microbatch) +
+             ": PyTorch takes a file with messages as it stands, and then "
+             "neither scales nor reduces the gradients of stage " +
+             number + "; end the row with " + number + "REDUCE_GRAD");
+  }
+
+  void tell(std::optional<verify::OpPlace> place, std::string message) {
+    if (++warnings <= kMost)
+      warn(place, std::move(message));
+  }
+  void warn(std::optional<verify::OpPlace> place, std::string message) {
+    result.warnings.push_back(
+        {verify::FindingKind::Missing, std::move(message), place, {}});
+  }
+
+  static constexpr size_t kMost = 100;
+  const CsvSchedule &csv;
+  const Plan &plan;
+  verify::Result &result;
+  /// Per stage, positions in its row: of the last backward, and of the action
+  /// behind the REDUCE_GRAD.
+  std::vector<Id> lastBackward, reduced;
+  size_t warnings = 0;
+};
+
+} // namespace
+
+verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
                          Compilation &c) {
   verify::Options byName = options;
   byName.buffers = false;
-  verify::Result result = verify::verifyPlan(*c.plan, byName);
-  warnOfReduction(csv, *c.plan, result);
-  if (csv.actions.hasMessages || !result.ok())
+  verify::Result rows, result = verify::verifyPlan(*c.plan, byName);
+  RowCheck(csv, *c.plan, rows).check();
+  llvm::append_range(result.errors, rows.errors);
+  llvm::append_range(result.warnings, rows.warnings);
+  bool deadlocks = llvm::any_of(result.errors, [](const auto &finding) {
+    return finding.kind == verify::FindingKind::Deadlock;
+  });
+  if (csv.actions.hasMessages ? !deadlocks : !result.ok())
     return result;
   raiseSchedule(c);
-  result = verify::verifySchedule(*c.graph, *c.schedule);
-  if (!result.ok()) {
-    c.plan.reset(); // it is the schedule that is wrong
+  verify::Result order = verify::verifySchedule(*c.graph, *c.schedule);
+  if (csv.actions.hasMessages) {
+    csv.orderHolds = order.ok();
     return result;
+  }
+  llvm::append_range(order.warnings, rows.warnings);
+  if (!order.ok()) {
+    c.plan.reset(); // it is the schedule that is wrong
+    return order;
   }
   std::string model = std::move(c.plan->model);
   if (!passes::SimulateOps(c) || !passes::LowerToPlan(c))
     return result;
   c.plan->model = std::move(model);
-  return verify::verifyPlan(*c.plan, options);
+  result = verify::verifyPlan(*c.plan, options);
+  llvm::append_range(result.warnings, rows.warnings);
+  return result;
+}
+
+bool checkScheduleCsv(const Spec &spec, Diagnostics &diagnostics) {
+  std::string path = scheduleCsvPath(spec);
+  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
+                                            /*RequiresNullTerminator=*/false);
+  if (!buffer)
+    return true;
+  std::string_view text((*buffer)->getBuffer());
+  unsigned before = diagnostics.errorCount();
+  auto good = [&] { return diagnostics.errorCount() == before; };
+  CsvSchedule csv;
+  csv.lines = linesOfCsv(text, diagnostics.addSource(path, std::string(text)));
+  csv.actions = parseActions(csv.lines, ',', diagnostics);
+  if (!good())
+    return false;
+  dropMessages(csv.actions);
+  std::optional<Plan> plan =
+      planOfActions(csv.actions, csv.lines, {}, diagnostics);
+  if (!plan)
+    return false;
+  Compilation own(diagnostics);
+  own.plan = std::move(plan);
+  verify::Options byName;
+  byName.buffers = false;
+  verify::Result result = verify::verifyPlan(*own.plan, byName);
+  if (result.ok()) {
+    raiseSchedule(own);
+    result = verify::verifySchedule(*own.graph, *own.schedule);
+  }
+  tellFindings({.csv = &csv}, result, diagnostics);
+  return good();
 }
 
 } // namespace sluice

@@ -9,17 +9,28 @@
 #include "tools/sluice/Files.h"
 
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace sluice {
 
-/// A CSV whose cells are actions.
+/// A CSV whose cells are actions. Findings name its cells by OpPlace: a rank's
+/// actions in order, then its asides, and what is past these is its row.
 struct CsvSchedule {
   std::vector<ActionLine> lines;
   Actions actions;
+  /// Of a file with messages whose messages make a deadlock: whether the order
+  /// of its computations alone is right.
+  bool orderHolds = false;
 
-  /// Where the operation at a place of its plan stands in the file.
+  /// Where a cell stands in the file.
   SourceLocation locate(verify::OpPlace place) const;
+  /// "0F0", "1REDUCE_GRAD"; empty for a row.
+  std::string nameAt(verify::OpPlace place) const;
+  /// The place of aside `number` of `rank`.
+  verify::OpPlace placeOfAside(Id rank, size_t number) const {
+    return {rank, static_cast<uint32_t>(actions.rank(rank).size() + number)};
+  }
 };
 
 /// Reads `input`, which must outlive what is read, and makes the plan of
@@ -30,8 +41,13 @@ std::optional<CsvSchedule> readCsv(const Input &input, const ActionCosts &costs,
 
 /// Proves that plan. Where the file has no messages and its order is right,
 /// they are added, and what is proved is the plan with them.
-verify::Result verifyCsv(const CsvSchedule &csv, const verify::Options &options,
+verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
                          Compilation &compilation);
+
+/// Holds the file of `schedule: {csv: …}` to what `check` holds it to, its
+/// messages left out; false after telling every fault. True also where it
+/// cannot be opened, which the compiler tells.
+bool checkScheduleCsv(const Spec &spec, Diagnostics &diagnostics);
 
 } // namespace sluice
 

@@ -27,10 +27,12 @@ bool loadSpec(const Arguments &arguments, const Input &input,
   std::optional<Spec> &spec = invocation.compilation.spec;
   spec = parseSpec(input.text, input.name, arguments.overrides,
                    invocation.diagnostics);
-  if (spec)
-    warnOfIdleKeys(*spec, arguments.module, runtime::moduleNames(),
-                   invocation.diagnostics);
-  return spec.has_value();
+  if (!spec)
+    return false;
+  warnOfIdleKeys(*spec, arguments.module, runtime::moduleNames(),
+                 invocation.diagnostics);
+  return !spec->pipeline.scheduleCsv.given ||
+         checkScheduleCsv(*spec, invocation.diagnostics);
 }
 
 /// Sets `run.KEY` of a plan, by the rules of a spec; any other key is refused.
@@ -123,6 +125,23 @@ static bool verifyLoaded(const Arguments &arguments, Invocation &invocation) {
   return runPasses(arguments, pipeline, invocation);
 }
 
+/// What is told of a schedule with messages is told of its computations.
+static void warnOfMessages(const CsvSchedule &csv, Diagnostics &diagnostics) {
+  const std::vector<Action> &list = csv.actions.list;
+  auto first = llvm::find_if(
+      list, [](const Action &action) { return isMessage(action.op); });
+  if (first == list.end())
+    return;
+  auto at = static_cast<uint32_t>(first - list.begin());
+  auto rank = static_cast<Id>(llvm::upper_bound(csv.actions.firstOfRank, at) -
+                              csv.actions.firstOfRank.begin() - 1);
+  diagnostics.warning(
+      csv.locate({rank, at - csv.actions.firstOfRank[rank]}),
+      opName(first->op, first->stage, first->microbatch) +
+          " and all other messages of the file are replaced by the compiler's "
+          "own; only plan_makespan is of the file's");
+}
+
 /// The plan of a CSV, raised; faults and findings become diagnostics.
 static int loadCsv(const Arguments &arguments, const Input &input,
                    Invocation &invocation) {
@@ -134,6 +153,8 @@ static int loadCsv(const Arguments &arguments, const Input &input,
   verify::Result result = verifyCsv(*csv, arguments.verify, c);
   tellFindings({.plan = c.plan ? &*c.plan : nullptr, .csv = &*csv}, result,
                c.diagnostics);
+  if (result.ok())
+    warnOfMessages(*csv, c.diagnostics);
   return result.ok() && (c.timing || raisePlan(c)) ? 0 : 1;
 }
 

@@ -73,11 +73,36 @@ static void explainCollectives(const Plan &plan, llvm::raw_ostream &out) {
   table.print(out);
 }
 
+/// Of what holds without one queue for all messages of a rank: what it needs.
+static void explainQueues(const verify::Options &options,
+                          llvm::raw_ostream &out) {
+  out << "\none queue for all communication of a rank would not do: it needs ";
+  switch (options.progress) {
+  case verify::Progress::Rank:
+  case verify::Progress::Pair:
+    out << "one for each peer\n";
+    return;
+  case verify::Progress::Edge:
+    out << "one for each peer and direction\n";
+    return;
+  case verify::Progress::Stream:
+    out << "the plan's own streams\n";
+    return;
+  }
+}
+
 /// One queue a rank holds them all in this order, groups in parentheses.
-static void explainOrder(const Plan &plan, llvm::raw_ostream &out) {
+static void explainOrder(const Plan &plan, const verify::Options &options,
+                         const verify::Result &result, llvm::raw_ostream &out) {
   constexpr size_t kShown = 24;
   out << "\ncommunication of each rank, in order: one queue for all of it "
-         "would do\n";
+         "would do";
+  if (result.minBuffering.value_or(0) != 0)
+    out << ", if sends may end while " << options.buffered
+        << (options.buffered == 1 ? " message of a channel is"
+                                  : " messages of a channel are")
+        << " not received yet";
+  out << '\n';
   for (Id r = 0; r < plan.ranks.size(); ++r) {
     size_t count = 0;
     out << "  rank " << r << ":";
@@ -147,12 +172,14 @@ static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {
          "arena is all that is allocated\n";
 }
 
-void explainPlan(const Plan &plan, const verify::Result &result,
-                 llvm::raw_ostream &out) {
+void explainPlan(const Plan &plan, const verify::Options &options,
+                 const verify::Result &result, llvm::raw_ostream &out) {
   explainChannels(plan, out);
   explainCollectives(plan, out);
   if (result.holds[static_cast<unsigned>(verify::Progress::Rank)])
-    explainOrder(plan, out);
+    explainOrder(plan, options, result, out);
+  else
+    explainQueues(options, out);
   explainMemory(plan, out);
 }
 

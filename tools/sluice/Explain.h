@@ -9,10 +9,10 @@
 
 namespace sluice {
 
-/// Says for people why `plan`, which was proved right, holds: its channels,
-/// each rank's messages in their order, and how its memory fills.
-void explainPlan(const Plan &plan, const verify::Result &result,
-                 llvm::raw_ostream &out);
+/// Says for people why `plan`, which was proved right under `options`, holds:
+/// its channels, each rank's messages in their order, and how its memory fills.
+void explainPlan(const Plan &plan, const verify::Options &options,
+                 const verify::Result &result, llvm::raw_ostream &out);
 
 } // namespace sluice
 

@@ -10,6 +10,7 @@
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
+#include <algorithm>
 #include <optional>
 #include <sys/stat.h>
 #include <utility>
@@ -29,21 +30,37 @@ static bool isCsvCell(llvm::StringRef cell) {
          });
 }
 
-/// Whether the first cell of a text that is not empty is one of a schedule CSV.
-static bool looksLikeCsv(llvm::StringRef text) {
-  text.consume_front("\xef\xbb\xbf"); // a byte order mark
-  llvm::StringRef padding = ", \t\r\n\"";
-  llvm::StringRef cell = text.ltrim(padding).take_until(
-      [](char c) { return c == ',' || c == '\n' || c == '"'; });
-  return isCsvCell(cell.rtrim());
+/// Whether a line begins with a key of YAML, which a row never does.
+static bool hasKey(llvm::StringRef line) {
+  llvm::StringRef rest = line.ltrim("abcdefghijklmnopqrstuvwxyz_");
+  return rest.size() != line.size() && rest.starts_with(":");
 }
 
-static InputKind kindOf(llvm::StringRef text) {
+/// Whether any cell is one of a schedule CSV, in a text that is no YAML.
+static bool looksLikeCsv(llvm::StringRef text) {
+  text.consume_front("\xef\xbb\xbf"); // a byte order mark
+  bool has = false;
+  for (llvm::StringRef rest = text; !rest.empty() && !has;) {
+    auto [line, after] = rest.split('\n');
+    if (hasKey(line))
+      return false;
+    rest = after;
+    while (!line.empty() && !has) {
+      size_t end = std::min(line.find_first_of(", \t\"\r"), line.size());
+      has = isCsvCell(line.take_front(end));
+      line = line.drop_front(std::min(end + 1, line.size()));
+    }
+  }
+  return has;
+}
+
+static InputKind kindOf(llvm::StringRef name, llvm::StringRef text) {
   if (isPlanFile(text))
     return InputKind::Plan;
   if (isIrText(text))
     return InputKind::Ir;
-  return looksLikeCsv(text) ? InputKind::Csv : InputKind::Spec;
+  return name.ends_with(".csv") || looksLikeCsv(text) ? InputKind::Csv
+                                                      : InputKind::Spec;
 }
 
 /// Whether the file `name` begins as a plan does; false if it cannot be read.
@@ -64,7 +81,7 @@ Status readInput(const std::string &name, Input &input) {
     return Status::input("cannot open '" + escaped(name) +
                          "': " + buffer.getError().message());
   input.text = (*buffer)->getBuffer().str();
-  input.kind = kindOf(input.text);
+  input.kind = kindOf(name, input.text);
   return Status();
 }
 

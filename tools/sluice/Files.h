@@ -21,7 +21,8 @@ struct Input {
   std::string text; ///< empty for a plan in a file, which is read by its name
 };
 
-/// Reads `name` and tells its kind by its content.
+/// Reads `name` and tells its kind by its content; a file that is neither a
+/// plan nor IR text and is named *.csv is a CSV whatever it holds.
 Status readInput(const std::string &name, Input &input);
 
 /// Writes what `write` prints: to standard output if `path` is empty or "-",

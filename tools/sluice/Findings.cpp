@@ -1,17 +1,27 @@
 #include "tools/sluice/Findings.h"
 
+#include "tools/sluice/CsvNotes.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 
 namespace sluice {
 
+using verify::Progress;
+
+static constexpr Progress kModels[] = {Progress::Rank, Progress::Pair,
+                                       Progress::Edge};
+
 std::string Subject::opAt(verify::OpPlace place) const {
+  if (csv)
+    return csv->nameAt(place);
   if (plan) {
     const RankPlan &rank = plan->ranks[place.rank];
-    if (place.index >= rank.ops.size())
-      return "";
-    const PlanOp &op = rank.ops[place.index];
-    return nameOf(op);
+    return place.index < rank.ops.size() ? nameOf(rank.ops[place.index]) : "";
   }
+  if (!schedule)
+    return "";
   std::span<const Id> order = schedule->rank(place.rank);
   if (place.index >= order.size() || order[place.index] >= graph->nodes.size())
     return "";
@@ -20,18 +30,35 @@ std::string Subject::opAt(verify::OpPlace place) const {
 }
 
 SourceLocation Subject::locate(std::optional<verify::OpPlace> place) const {
-  if (!place)
-    return {};
   if (csv)
-    return csv->locate(*place);
-  if (!ops || place->rank >= ops->size() ||
+    return place ? csv->locate(*place)
+                 : SourceLocation{csv->lines.front().where.file, 0, 0};
+  if (!place || !ops || place->rank >= ops->size() ||
       place->index >= (*ops)[place->rank].size())
     return {};
   return (*ops)[place->rank][place->index];
 }
 
+/// What is told beside a finding, each at its place.
+static std::vector<CsvNote> notesOn(const Subject &subject,
+                                    const verify::Result &result,
+                                    const verify::Finding &finding) {
+  if (subject.csv)
+    return notesOn(*subject.csv, subject.plan, result, finding);
+  std::vector<CsvNote> notes;
+  if (finding.meets)
+    notes.push_back({subject.opAt(*finding.meets) + " of rank " +
+                         std::to_string(finding.meets->rank) + " stands here",
+                     subject.locate(finding.meets)});
+  for (size_t i = 0; i < finding.story.size(); ++i)
+    notes.push_back({finding.story[i], subject.locate(finding.cycle[i])});
+  return notes;
+}
+
 void tellFindings(const Subject &subject, const verify::Result &result,
                   Diagnostics &diagnostics) {
+  constexpr unsigned kStories = 3; // of the others only who waits, and a fix
+  unsigned deadlocks = 0;
   auto tell = [&](const verify::Finding &finding, bool isError) {
     std::string message = std::string(verify::findingKindName(finding.kind)) +
                           ": " + finding.message;
@@ -39,21 +66,20 @@ void tellFindings(const Subject &subject, const verify::Result &result,
     SourceLocation where = subject.locate(finding.place);
     Diagnostic &told = isError ? diagnostics.error(where, std::move(message))
                                : diagnostics.warning(where, std::move(message));
-    if (finding.meets)
-      told.note(subject.opAt(*finding.meets) + " of rank " +
-                    std::to_string(finding.meets->rank) + " stands here",
-                subject.locate(finding.meets));
-    if (!subject.plan)
+    if (finding.kind == verify::FindingKind::Deadlock && ++deadlocks > kStories)
       return;
-    std::vector<std::string> story = verify::storyOf(*subject.plan, finding);
-    for (size_t i = 0; i < story.size(); ++i)
-      told.note(std::move(story[i]), subject.locate(finding.cycle[i]));
+    for (CsvNote &note : notesOn(subject, result, finding))
+      told.note(std::move(note.message), note.where);
   };
   for (const verify::Finding &finding : result.errors)
     tell(finding, /*isError=*/true);
   for (const verify::Finding &finding : result.warnings)
     tell(finding, /*isError=*/false);
 }
+
+//===----------------------------------------------------------------------===//
+// JSON
+//===----------------------------------------------------------------------===//
 
 static void writeLocation(llvm::json::OStream &json, SourceLocation where) {
   if (where.line == 0)
@@ -62,31 +88,56 @@ static void writeLocation(llvm::json::OStream &json, SourceLocation where) {
   json.attribute("column", where.column);
 }
 
+/// The rank and name of a place, null without one.
+static void writePlace(llvm::json::OStream &json, const Subject &subject,
+                       std::optional<verify::OpPlace> place) {
+  std::string name = place ? subject.opAt(*place) : "";
+  if (place)
+    json.attribute("rank", place->rank);
+  else
+    json.attribute("rank", nullptr);
+  if (!name.empty())
+    json.attribute("op", name);
+  else
+    json.attribute("op", nullptr);
+}
+
+/// What is told beside a finding.
+static void writeNote(llvm::json::OStream &json, llvm::StringRef message,
+                      SourceLocation where) {
+  json.object([&] {
+    json.attribute("message", message);
+    writeLocation(json, where);
+  });
+}
+
+static void writeFinding(llvm::json::OStream &json, const Subject &subject,
+                         const verify::Result &result,
+                         const verify::Finding &finding) {
+  json.attribute("kind",
+                 llvm::StringRef(verify::findingKindName(finding.kind)));
+  json.attribute("message", finding.message);
+  writeLocation(json, subject.locate(finding.place));
+  writePlace(json, subject, finding.place);
+  json.attributeArray("cycle", [&] {
+    for (verify::OpPlace place : finding.cycle)
+      json.object([&] {
+        writePlace(json, subject, place);
+        writeLocation(json, subject.locate(place));
+      });
+  });
+  json.attributeArray("notes", [&] {
+    for (const CsvNote &note : notesOn(subject, result, finding))
+      writeNote(json, note.message, note.where);
+  });
+}
+
 static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
-                          const Subject &subject,
+                          const Subject &subject, const verify::Result &result,
                           llvm::ArrayRef<verify::Finding> findings) {
   json.attributeArray(key, [&] {
     for (const verify::Finding &finding : findings)
-      json.object([&] {
-        json.attribute("kind",
-                       llvm::StringRef(verify::findingKindName(finding.kind)));
-        json.attribute("message", finding.message);
-        writeLocation(json, subject.locate(finding.place));
-        if (finding.place) {
-          json.attribute("rank", finding.place->rank);
-          json.attribute("op", subject.opAt(*finding.place));
-        } else {
-          json.attribute("rank", nullptr);
-          json.attribute("op", nullptr);
-        }
-        json.attributeArray("cycle", [&] {
-          for (verify::OpPlace place : finding.cycle)
-            json.object([&] {
-              json.attribute("rank", place.rank);
-              json.attribute("op", subject.opAt(place));
-            });
-        });
-      });
+      json.object([&] { writeFinding(json, subject, result, finding); });
   });
 }
 
@@ -105,8 +156,18 @@ static void writeFaults(llvm::json::OStream &json, const Diagnostics &faults) {
           json.attribute("rank", nullptr);
         json.attribute("op", nullptr);
         json.attributeArray("cycle", [] {});
+        json.attributeArray("notes", [&] {
+          for (const Diagnostic &note : fault.notes)
+            writeNote(json, note.message, note.location);
+        });
       });
   });
+}
+
+/// The value of --p2p.
+static std::string p2pOf(const Arguments &arguments) {
+  uint32_t buffered = arguments.verify.buffered;
+  return buffered == 0 ? "rendezvous" : "buffered:" + std::to_string(buffered);
 }
 
 void writeFindingsJson(const Arguments &arguments, const Subject &subject,
@@ -118,11 +179,10 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     json.attribute("operations", subject.operations());
     json.attribute("progress", llvm::StringRef(verify::progressName(
                                    arguments.verify.progress)));
+    json.attribute("p2p", p2pOf(arguments));
     // As the contract has it: the fourth model is asked for by name.
     json.attributeObject("holds", [&] {
-      for (verify::Progress model :
-           {verify::Progress::Rank, verify::Progress::Pair,
-            verify::Progress::Edge})
+      for (Progress model : kModels)
         json.attribute(verify::progressName(model),
                        result.holds[static_cast<unsigned>(model)]);
     });
@@ -133,41 +193,112 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     if (subject.file && !subject.csv && !subject.ops)
       writeFaults(json, *subject.file);
     else
-      writeFindings(json, "errors", subject, result.errors);
-    writeFindings(json, "warnings", subject, result.warnings);
+      writeFindings(json, "errors", subject, result, result.errors);
+    writeFindings(json, "warnings", subject, result, result.warnings);
   });
   out << '\n';
 }
 
+//===----------------------------------------------------------------------===//
+// Text
+//===----------------------------------------------------------------------===//
+
 static void writePlain(const Subject &subject,
                        llvm::ArrayRef<verify::Finding> findings,
                        llvm::StringRef severity, llvm::raw_ostream &out) {
-  for (const verify::Finding &finding : findings)
-    out << severity << ": " << verify::findingKindName(finding.kind) << ": "
-        << (subject.plan ? verify::describe(*subject.plan, finding)
-                         : finding.message)
-        << '\n';
+  for (const verify::Finding &finding : findings) {
+    out << severity << ": " << verify::findingKindName(finding.kind) << ": ";
+    if (subject.plan) {
+      out << verify::describe(*subject.plan, finding) << '\n';
+      continue;
+    }
+    out << finding.message << '\n';
+    for (const std::string &step : finding.story)
+      out << "  " << step << '\n';
+  }
+}
+
+static std::string counted(uint64_t count, llvm::StringRef what) {
+  return std::to_string(count) + " " + what.str() + (count == 1 ? "" : "s");
+}
+
+/// " (8 of the file; 8 messages and 2 steps added)" of a schedule that came
+/// without messages.
+static std::string addedTo(const Subject &subject) {
+  if (!subject.csv || subject.csv->actions.hasMessages || !subject.plan)
+    return "";
+  uint64_t messages = 0, steps = 0;
+  for (const RankPlan &rank : subject.plan->ranks)
+    for (const PlanOp &op : rank.ops) {
+      messages += isMessage(op.op);
+      steps += op.op == Op::OptimizerStep;
+    }
+  if (messages + steps == 0)
+    return "";
+  std::string text = " (" + std::to_string(subject.csv->actions.list.size()) +
+                     " of the file; " + counted(messages, "message");
+  if (steps != 0)
+    text += " and " + counted(steps, "step");
+  return text + " added)";
+}
+
+/// The models that hold, or do not: "rank and pair".
+static std::string modelsThat(const verify::Result &result, bool hold) {
+  std::vector<std::string> names;
+  for (Progress model : kModels)
+    if (result.holds[static_cast<unsigned>(model)] == hold)
+      names.emplace_back(verify::progressName(model));
+  return llvm::join(names, " and ");
+}
+
+/// Under what the verdict stands, and under what it would be another.
+static std::string assumptions(const Arguments &arguments,
+                               const verify::Result &result) {
+  const verify::Options &options = arguments.verify;
+  std::string text = ", progress ";
+  text += verify::progressName(options.progress);
+  if (options.buffered != 0)
+    text += ", buffered " + std::to_string(options.buffered);
+  if (result.ok()) {
+    if (std::string failing = modelsThat(result, false); !failing.empty())
+      text += "; under " + failing + " it deadlocks";
+    if (options.buffered != 0 && result.minBuffering.value_or(0) != 0)
+      text += "; without buffering it deadlocks";
+    return text;
+  }
+  bool deadlocks = llvm::any_of(result.errors, [](const auto &finding) {
+    return finding.kind == verify::FindingKind::Deadlock;
+  });
+  if (!deadlocks)
+    return text;
+  text += result.minBuffering
+              ? ", least buffering " + std::to_string(*result.minBuffering)
+              : ", no buffering helps";
+  if (std::string holding = modelsThat(result, true); !holding.empty())
+    text += "; under " + holding + " it does not deadlock";
+  return text;
 }
 
 void writeFindingsText(const Arguments &arguments, const Subject &subject,
                        const verify::Result &result, llvm::raw_ostream &out) {
+  verify::Result told = result;
+  if (arguments.quiet)
+    told.warnings.clear();
   if (subject.file) {
     Diagnostics shown = *subject.file;
     if (subject.csv || subject.ops)
-      tellFindings(subject, result, shown);
+      tellFindings(subject, told, shown);
     out << shown.render();
   } else {
-    writePlain(subject, result.errors, "error", out);
-    writePlain(subject, result.warnings, "warning", out);
+    writePlain(subject, told.errors, "error", out);
+    writePlain(subject, told.warnings, "warning", out);
   }
-  out << (result.ok() ? "ok: " : "refused: ") << subject.operations()
-      << " operations on " << subject.ranks() << " ranks, progress "
-      << verify::progressName(arguments.verify.progress);
-  if (!result.ok() && result.minBuffering.value_or(0) != 0)
-    out << ", least buffering " << *result.minBuffering;
-  if (result.ok() && subject.csv && !subject.csv->actions.hasMessages)
-    out << ", messages added";
-  out << '\n';
+  if (result.ok() && arguments.quiet)
+    return;
+  out << (result.ok() ? "ok: " : "refused: ")
+      << counted(subject.operations(), "operation") << addedTo(subject)
+      << " on " << counted(subject.ranks(), "rank")
+      << assumptions(arguments, result) << '\n';
 }
 
 } // namespace sluice

@@ -1,0 +1,235 @@
+#include "tools/sluice/CsvNotes.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+#include <algorithm>
+
+namespace sluice {
+
+namespace {
+
+using verify::FindingKind;
+using verify::OpPlace;
+
+class Notes {
+public:
+  Notes(const CsvSchedule &of, const Plan *by, const verify::Finding &about)
+      : csv(of), plan(by && of.actions.hasMessages ? by : nullptr),
+        finding(about) {}
+
+  std::vector<CsvNote> take(bool isFirstOfKind) {
+    for (size_t i = 0; i < finding.story.size(); ++i)
+      step(i);
+    switch (finding.kind) {
+    case FindingKind::Deadlock:
+      mendDeadlock(isFirstOfKind);
+      break;
+    case FindingKind::Mismatch:
+      if (plan && finding.place)
+        otherEnd(*finding.place);
+      break;
+    case FindingKind::Duplicate:
+      if (isFirstOfKind && finding.place)
+        oldLetters();
+      break;
+    case FindingKind::Missing:
+    case FindingKind::Order:
+    case FindingKind::Memory:
+    case FindingKind::Lifetime:
+    case FindingKind::Malformed:
+      break;
+    }
+    return std::move(notes);
+  }
+
+private:
+  void note(std::string message, SourceLocation where = {}) {
+    notes.push_back({std::move(message), where});
+  }
+  const PlanOp &opAt(OpPlace at) const {
+    return plan->ranks[at.rank].ops[at.index];
+  }
+  std::string rowOf(Id rank) const {
+    return "row " + std::to_string(csv.lines[rank].where.line);
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Deadlocks
+  //===--------------------------------------------------------------------===//
+
+  /// Step `i` of the story; what a WAIT_SEND holds back is told with its cell.
+  void step(size_t i) {
+    OpPlace from = finding.cycle[i];
+    OpPlace to = finding.cycle[(i + 1) % finding.cycle.size()];
+    std::optional<OpPlace> wait = plan ? waitBetween(from, to) : std::nullopt;
+    if (!wait)
+      return note(finding.story[i], csv.locate(from));
+    std::string cell = csv.nameAt(*wait), held = csv.nameAt(from);
+    note("rank " + std::to_string(from.rank) + " reaches " + held +
+             " only after " + cell + ", which waits for the end of " +
+             csv.nameAt(to),
+         csv.locate(*wait));
+    mends.push_back("move " + cell + " behind " + held);
+  }
+
+  /// The WAIT_SEND by which `from` waits for the send `to`, if that is why.
+  std::optional<OpPlace> waitBetween(OpPlace from, OpPlace to) const {
+    if (from.rank != to.rank || !isSend(opAt(to).op))
+      return std::nullopt;
+    const RankPlan &rank = plan->ranks[from.rank];
+    if (!llvm::is_contained(rank.waitsOf(from.index), to.index))
+      return std::nullopt;
+    std::span<const Aside> asides = csv.actions.asidesOf(from.rank);
+    uint32_t position = csv.actions.firstOfRank[from.rank] + from.index;
+    for (size_t i = asides.size(); i-- > 0;) {
+      std::optional<OpRef> send = sendOf(asides[i]);
+      if (asides[i].before <= position && send &&
+          nameOf(*send) == csv.nameAt(to))
+        return csv.placeOfAside(from.rank, i);
+    }
+    return std::nullopt;
+  }
+
+  void mendDeadlock(bool isFirst) {
+    for (const std::string &mend : mends)
+      note(mend);
+    std::optional<verify::Swap> swap =
+        plan ? verify::swapThatHelps(*plan, finding.cycle) : std::nullopt;
+    if (swap && movesAlone(*swap))
+      note("in one group: " + groupOf(*swap), csv.locate(swap->first));
+    if (isFirst && csv.orderHolds)
+      note(
+          "or leave the messages of the file out: they are then added in an "
+          "order that holds (sluice compile --emit=torch-csv-comms writes it)");
+  }
+
+  /// Whether no other message of its channel must go with `second`.
+  bool movesAlone(const verify::Swap &swap) const {
+    const std::vector<PlanOp> &ops = plan->ranks[swap.first.rank].ops;
+    const PlanOp &second = ops[swap.second.index];
+    return std::none_of(ops.begin() + swap.first.index,
+                        ops.begin() + swap.second.index, [&](const PlanOp &op) {
+                          return op.channel == second.channel &&
+                                 isSend(op.op) == isSend(second.op);
+                        });
+  }
+
+  /// The cell that holds both, with what is in the group of the first.
+  std::string groupOf(const verify::Swap &swap) const {
+    const std::vector<PlanOp> &ops = plan->ranks[swap.first.rank].ops;
+    Id group = ops[swap.first.index].group;
+    uint32_t at = swap.first.index;
+    while (group != kNone && at > 0 && ops[at - 1].group == group)
+      --at;
+    std::string cell = "(" + nameOf(ops[at]);
+    while (group != kNone && ++at < ops.size() && ops[at].group == group)
+      cell += ";" + nameOf(ops[at]);
+    return cell + ";" + csv.nameAt(swap.second) + ")BATCH_P2P";
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Mismatches
+  //===--------------------------------------------------------------------===//
+
+  /// What a message meets or should meet.
+  void otherEnd(OpPlace at) {
+    const PlanOp &op = opAt(at);
+    OpRef mate{info(op.op).mate, peerOf(op), op.microbatch};
+    const Channel &channel = plan->channels[op.channel];
+    Id rank = isSend(op.op) ? channel.destination : channel.source;
+    std::optional<OpPlace> stands = find(rank, mate);
+    if (!stands)
+      return addMate(rank, mate);
+    if (std::optional<OpPlace> met = counterpart(at, rank))
+      stands = met;
+    note(csv.nameAt(*stands) + " is here", csv.locate(*stands));
+  }
+
+  static Id peerOf(const PlanOp &op) {
+    bool up = op.op == Op::SendForward || op.op == Op::RecvBackward;
+    return up ? op.stage + 1 : op.stage - 1;
+  }
+
+  std::optional<OpPlace> find(Id rank, const OpRef &name) const {
+    const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
+    auto at = llvm::find_if(ops, [&](const PlanOp &op) {
+      return op.op == name.op && op.stage == name.stage &&
+             op.microbatch == name.microbatch;
+    });
+    if (at == ops.end())
+      return std::nullopt;
+    return OpPlace{rank, static_cast<uint32_t>(at - ops.begin())};
+  }
+
+  /// The message at the other end with the same number on the channel.
+  std::optional<OpPlace> counterpart(OpPlace at, Id rank) const {
+    const PlanOp &op = opAt(at);
+    auto isOneEnd = [&](const PlanOp &other, bool sends) {
+      return other.channel == op.channel && isSend(other.op) == sends;
+    };
+    const std::vector<PlanOp> &mine = plan->ranks[at.rank].ops;
+    auto nth = std::count_if(
+        mine.begin(), mine.begin() + at.index,
+        [&](const PlanOp &other) { return isOneEnd(other, isSend(op.op)); });
+    const std::vector<PlanOp> &others = plan->ranks[rank].ops;
+    for (uint32_t i = 0; i < others.size(); ++i)
+      if (isOneEnd(others[i], !isSend(op.op)) && nth-- == 0)
+        return OpPlace{rank, i};
+    return std::nullopt;
+  }
+
+  /// Where a message is to be added: a receive before what needs it, a send
+  /// behind what makes it.
+  void addMate(Id rank, const OpRef &mate) {
+    bool forward = info(mate.op).payload == Payload::Activation;
+    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput}) {
+      std::optional<OpPlace> at =
+          forward == (op == Op::Forward)
+              ? find(rank, {op, mate.stage, mate.microbatch})
+              : std::nullopt;
+      if (at)
+        note("add " + nameOf(mate) +
+                 (isSend(mate.op) ? " behind " : " before ") + csv.nameAt(*at) +
+                 " (" + rowOf(rank) + ")",
+             csv.locate(*at));
+    }
+  }
+
+  //===--------------------------------------------------------------------===//
+  // Old letters
+  //===--------------------------------------------------------------------===//
+
+  /// PyTorch once wrote BW for B and B for I.
+  void oldLetters() {
+    size_t backwards = 0, weights = 0;
+    for (const Action &action : csv.actions.list) {
+      if (action.op == Op::BackwardInput)
+        return;
+      backwards += action.op == Op::Backward;
+      weights += action.op == Op::BackwardWeight;
+    }
+    if (weights != 0 && weights == backwards)
+      note("every B has a W: in PyTorch's old letters B was the backward by "
+           "inputs; if that is meant, write I for B in the whole file");
+  }
+
+  const CsvSchedule &csv;
+  const Plan *plan; ///< only if its operations are the file's
+  const verify::Finding &finding;
+  std::vector<CsvNote> notes;
+  std::vector<std::string> mends;
+};
+
+} // namespace
+
+std::vector<CsvNote> notesOn(const CsvSchedule &csv, const Plan *plan,
+                             const verify::Result &result,
+                             const verify::Finding &finding) {
+  auto first = llvm::find_if(result.errors, [&](const verify::Finding &other) {
+    return other.kind == finding.kind;
+  });
+  return Notes(csv, plan, finding)
+      .take(first != result.errors.end() && &*first == &finding);
+}
+
+} // namespace sluice
