@@ -108,19 +108,20 @@ struct Flags {
       cl::value_desc("rank|pair|edge"),
       cl::sub(check),
       cl::cat(category),
-      cl::desc("how many queues the messages of a rank are assumed to have: "
-               "rank (default), one for all; pair, one for each peer; edge, one "
-               "for each peer and direction")};
-  cl::opt<std::string> p2p{"p2p",
-                           cl::init("rendezvous"),
-                           cl::value_desc("rendezvous|buffered:N"),
-                           cl::sub(check),
-                           cl::cat(category),
-                           cl::desc(
-                               "when a send may end: rendezvous (default), once "
-                               "its receive has started; buffered:N, also once "
-                               "all but N of the messages before it and itself "
-                               "are received")};
+      cl::desc(
+          "how many queues the messages of a rank are assumed to have: "
+          "rank (default), one for all; pair, one for each peer; edge, one "
+          "for each peer and direction")};
+  cl::opt<std::string> p2p{
+      "p2p",
+      cl::init("rendezvous"),
+      cl::value_desc("rendezvous|buffered:N"),
+      cl::sub(check),
+      cl::cat(category),
+      cl::desc("when a send may end: rendezvous (default), once its "
+               "receive has started; buffered:N, also while at "
+               "most N messages of its channel, its own among "
+               "them, are not received")};
   cl::opt<std::string> backend{"backend",
                                cl::init("host"),
                                cl::value_desc("name"),
