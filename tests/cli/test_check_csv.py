@@ -383,6 +383,10 @@ class Lists(CheckCsv):
         self.one("0F0\t0B0\n", "malformed", "'0F0\\x090B0' is not an operation; cells are parted by commas, members "
                  "of a group by semicolons", 1, 1)
 
+    def test_a_spec_that_speaks_of_1f1b_is_no_csv(self):
+        spec = "# 1F1B, as 0F0,0B0 in a CSV\n" + chain()
+        self.assertEqual(self.report(spec)["schedule"], "1f1b")
+
     def test_a_name_that_says_csv(self):
         for content, told in (("", ": error: the schedule names no operation\n"),
                               ("f,b\n", ":1:1: error: this row names no operation: every row is a rank, and there is "

@@ -58,15 +58,16 @@ class CheckIr(ToolTest):
         (c, c_line), (d, d_line) = self.place(path, 1, 4), self.place(path, 0, 5)
         self.assertEqual(self.check(path, 1), (
             f"{a}: error: deadlock: rank 0 at 0ALL_REDUCE_G and rank 1 at 1ALL_REDUCE_G wait for each other "
-            f"(progress: rank): post 1ALL_REDUCE_G before 0ALL_REDUCE_G, or put them in one group\n{a_line}"
+            f"(progress: rank): post 0ALL_REDUCE_G before 1ALL_REDUCE_G, or put them in one group\n{a_line}"
             f"{a}: note: rank 0 at 0ALL_REDUCE_G waits for rank 1 to reach 0ALL_REDUCE_G\n{a_line}"
             f"{b}: note: rank 1 reaches 0ALL_REDUCE_G only after 1ALL_REDUCE_G\n{b_line}"
             f"{c}: note: rank 1 at 1ALL_REDUCE_G waits for rank 0 to reach 1ALL_REDUCE_G\n{c_line}"
             f"{d}: note: rank 0 reaches 1ALL_REDUCE_G only after 0ALL_REDUCE_G\n{d_line}"
-            "refused: 12 operations on 2 ranks, progress rank\n"))
+            "refused: 12 operations on 2 ranks, progress rank, no buffering helps; under pair and edge it does not "
+            "deadlock\n"))
         for model in ("pair", "edge", "stream"):
             self.assertEqual(self.check(path, 0, f"--progress={model}"),
-                             f"ok: 12 operations on 2 ranks, progress {model}\n")
+                             f"ok: 12 operations on 2 ranks, progress {model}; under rank it deadlocks\n")
         answer = json.loads(self.check(path, 1, "--json"))
         self.assertEqual(answer["holds"], {"rank": False, "pair": True, "edge": True})
         error, = answer["errors"]
@@ -92,10 +93,11 @@ class CheckIr(ToolTest):
         self.assertIn(f"{twice}: error: duplicate: 0ALL_REDUCE_G stands twice on rank 1\n{twice_line}", told)
 
     def test_of_no_operation(self):
-        """What is about no operation is told of the file."""
+        """What is about an operation that is nowhere is told of the last one of its stage's rank."""
         path = self.write("missing.ir", plan(SUMS, SUMS).replace("microbatches 2", "microbatches 3"))
+        place, line = self.place(path, 0, 5)
         self.assertEqual(self.check(path, 1), "".join(
-            f"{path}: error: missing: {op}2 is missing\n" for op in ("0F", "0B", "1F", "1B")) +
+            f"{place}: error: missing: {op}2 is missing\n{line}" for op in ("0F", "0B", "1F", "1B")) +
             "refused: 12 operations on 2 ranks, progress rank\n")
 
     def test_schedule(self):
@@ -106,7 +108,7 @@ class CheckIr(ToolTest):
             f"{path}:9:19: error: duplicate: 0B0 stands twice: again as operation 2 of rank 0\n"
             "    rank 0: 0B0 0F0 0B0\n"
             "                    ^\n"
-            "refused: 3 operations on 1 ranks, progress rank\n"))
+            "refused: 3 operations on 1 rank, progress rank\n"))
 
 
 main()

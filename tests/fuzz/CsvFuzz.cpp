@@ -134,7 +134,11 @@ static void checkPrinted(const Csv &csv, char separator) {
     require(one.asides[i].before == other.asides[i].before &&
                 nameOf(one.asides[i]) == nameOf(other.asides[i]),
             "the same waits and reductions");
-  require(one.firstAsideOf == other.firstAsideOf, "in the same rows");
+  // Rows of blanks at the end are printed as nothing.
+  require(other.firstAsideOf.size() <= one.firstAsideOf.size() &&
+              std::equal(other.firstAsideOf.begin(), other.firstAsideOf.end(),
+                         one.firstAsideOf.begin()),
+          "in the same rows");
 }
 
 /// Proves `plan` under every model; what the findings say must be sound.

@@ -108,7 +108,8 @@ TEST_CASE("verify: a ring that sends first holds under pair only") {
   REQUIRE(result.errors.size() == 4);
   CHECK(result.errors[0].message ==
         "rank 0 at 0SEND_F3, rank 1 at 1SEND_F2, rank 2 at 2SEND_F1 and rank 3 "
-        "at 3SEND_F0 wait in a circle (progress: rank)");
+        "at 3SEND_F0 wait in a circle (progress: rank): post 1RECV_F3 before "
+        "1SEND_F2, or send them in one group");
   CHECK(result.errors[0].cycle.size() == 8);
   Options pair;
   pair.progress = Progress::Pair;

@@ -119,10 +119,10 @@ struct Flags {
       cl::value_desc("rendezvous|buffered:N"),
       cl::sub(check),
       cl::cat(category),
-      cl::desc("when a send may end: rendezvous (default), once "
-               "its receive has started; buffered:N, also once "
-               "all but N of the messages before it and itself "
-               "are received")};
+      cl::desc("when a send may end: rendezvous (default), once its "
+               "receive has started; buffered:N, also while at "
+               "most N messages of its channel, its own among "
+               "them, are not received")};
   cl::opt<std::string> backend{"backend",
                                cl::init("host"),
                                cl::value_desc("name"),

@@ -36,22 +36,22 @@ static bool hasKey(llvm::StringRef line) {
   return rest.size() != line.size() && rest.starts_with(":");
 }
 
-/// Whether any cell is one of a schedule CSV, in a text that is no YAML.
+/// Whether any cell is one of a schedule CSV, in a text without keys.
 static bool looksLikeCsv(llvm::StringRef text) {
   text.consume_front("\xef\xbb\xbf"); // a byte order mark
-  bool has = false;
-  for (llvm::StringRef rest = text; !rest.empty() && !has;) {
+  for (llvm::StringRef rest = text; !rest.empty();) {
     auto [line, after] = rest.split('\n');
     if (hasKey(line))
       return false;
     rest = after;
-    while (!line.empty() && !has) {
-      size_t end = std::min(line.find_first_of(", \t\"\r"), line.size());
-      has = isCsvCell(line.take_front(end));
-      line = line.drop_front(std::min(end + 1, line.size()));
-    }
   }
-  return has;
+  while (!text.empty()) {
+    size_t end = std::min(text.find_first_of(", \t\"\r\n"), text.size());
+    if (isCsvCell(text.take_front(end)))
+      return true;
+    text = text.drop_front(std::min(end + 1, text.size()));
+  }
+  return false;
 }
 
 static InputKind kindOf(llvm::StringRef name, llvm::StringRef text) {
