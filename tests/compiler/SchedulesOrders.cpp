@@ -126,9 +126,12 @@ std::string notAnOperation(const std::string &cell) {
 
 TEST_CASE("schedule orders: cells that are no operation") {
   CHECK(told("0F0 0X1 F0 0F 0F1x 0UNSHARD 0UNSHARD1 00F1") ==
-        "3:59: " + notAnOperation("0X1") + "3:59: " + notAnOperation("F0") +
-            "3:59: " + notAnOperation("0F") + "3:59: " +
-            notAnOperation("0F1x") + "3:59: " + notAnOperation("0UNSHARD1") +
+        "3:59: " + notAnOperation("0X1") +
+            "3:59: error: 'F0' is not an operation; its stage is missing, "
+            "which stands first, as in 0F0\n"
+            "3:59: " +
+            notAnOperation("0F") + "3:59: " + notAnOperation("0F1x") +
+            "3:59: " + notAnOperation("0UNSHARD1") +
             "3:59: " + notAnOperation("00F1"));
   CHECK(told("0F0 0R0 0STEP") ==
         "3:59: " + notAnOperation("0R0") + "3:59: " + notAnOperation("0STEP"));
@@ -136,8 +139,9 @@ TEST_CASE("schedule orders: cells that are no operation") {
         "3:59: warning: 0SEND_F0 and all other messages of the orders are "
         "replaced by the compiler's own\n");
   CHECK(told("(0F1;0B0)") ==
-        "3:59: error: '(0F1;0B0)' is not an operation; a pair is written "
-        "(0F3;7B1)OVERLAP_F_B\n");
+        "3:59: error: '(0F1;0B0)' is not an operation; behind a group stands "
+        "what it is: (0F1;0B0)BATCH_P2P of messages, (0F3;7B1)OVERLAP_F_B of a "
+        "forward and a backward that run together\n");
   CHECK(told("(0F0;0B0;0B1)OVERLAP_F_B") ==
         "3:59: error: '(0F0;0B0;0B1)OVERLAP_F_B' is not a pair of two "
         "operations\n");
