@@ -9,23 +9,6 @@ namespace {
 
 constexpr size_t kContributors = 5;
 
-/// First and last position of the list that uses a buffer.
-struct Life {
-  uint32_t first = kNone;
-  uint32_t last = 0;
-};
-
-std::vector<Life> livesOf(const RankPlan &rank) {
-  std::vector<Life> lives(rank.buffers.size());
-  for (uint32_t i = 0; i < rank.ops.size(); ++i)
-    for (Operand used : rank.operandsOf(i)) {
-      Life &life = lives[used.buffer];
-      life.first = std::min(life.first, i);
-      life.last = i;
-    }
-  return lives;
-}
-
 bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
   if (info(buffer.kind).persistent)
     return true;
@@ -39,29 +22,10 @@ Bytes persistentBytes(const RankPlan &rank) {
   return bytes;
 }
 
-std::vector<Bytes> liveBytesOf(const RankPlan &rank,
-                               const std::vector<Life> &lives) {
-  size_t count = rank.ops.size();
-  std::vector<Bytes> live(count), gone(count);
-  for (size_t i = 0; i < lives.size(); ++i) {
-    if (info(rank.buffers[i].kind).persistent || lives[i].first == kNone)
-      continue;
-    live[lives[i].first] += rank.buffers[i].bytes;
-    gone[lives[i].last] += rank.buffers[i].bytes;
-  }
-  Bytes now = persistentBytes(rank);
-  for (size_t i = 0; i < count; ++i) {
-    now += live[i];
-    live[i] = now;
-    now -= gone[i];
-  }
-  return live;
-}
-
 /// The position at which most bytes are live, the first of several; kNone if
 /// nothing lives for a part of the run only.
-uint32_t peakPosition(const RankPlan &rank, const std::vector<Life> &lives) {
-  std::vector<Bytes> live = liveBytesOf(rank, lives);
+uint32_t peakPosition(const RankPlan &rank) {
+  std::vector<Bytes> live = liveBytes(rank);
   auto most = std::max_element(live.begin(), live.end());
   return most == live.end() || *most == persistentBytes(rank)
              ? kNone
@@ -70,14 +34,10 @@ uint32_t peakPosition(const RankPlan &rank, const std::vector<Life> &lives) {
 
 } // namespace
 
-std::vector<Bytes> liveBytes(const RankPlan &rank) {
-  return liveBytesOf(rank, livesOf(rank));
-}
-
 MemoryPeak findMemoryPeak(const RankPlan &rank) {
   std::vector<Life> lives = livesOf(rank);
   MemoryPeak peak;
-  peak.position = peakPosition(rank, lives);
+  peak.position = peakPosition(rank);
   std::array<Bytes, kBufferKindCount> byKind{};
   std::map<std::pair<BufferKind, Id>, MemoryContributor> groups;
   for (size_t i = 0; i < lives.size(); ++i) {

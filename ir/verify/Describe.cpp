@@ -20,7 +20,7 @@ Step stepBetween(const Plan &plan, OpPlace from, OpPlace to) {
   if (isMessage(waiter.op) && waiter.channel == awaited.channel &&
       isSend(waiter.op) != isSend(awaited.op))
     return Step::Mate; // a message to itself
-  std::span<const uint32_t> waits = waitsAt(plan.ranks[from.rank], from.index);
+  std::span<const uint32_t> waits = plan.ranks[from.rank].waitsOf(from.index);
   if (std::find(waits.begin(), waits.end(), to.index) != waits.end())
     return Step::Event;
   if (waiter.group != kNone && waiter.group == awaited.group)
@@ -67,7 +67,7 @@ uint32_t unitBegin(const RankPlan &rank, uint32_t at) {
 bool canGoFirst(const Plan &plan, const Swap &swap) {
   const RankPlan &rank = plan.ranks[swap.second.rank];
   uint32_t begin = unitBegin(rank, swap.first.index);
-  for (uint32_t wait : waitsAt(rank, swap.second.index))
+  for (uint32_t wait : rank.waitsOf(swap.second.index))
     if (wait >= begin)
       return false;
   return true;

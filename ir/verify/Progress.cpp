@@ -44,7 +44,7 @@ bool waitsInside(const PlanIndex &index) {
     const RankPlan &rank = index.plan.ranks[r];
     Id first = index.firstOp[r];
     for (uint32_t at = 0; at < rank.ops.size(); ++at)
-      for (uint32_t wait : waitsAt(rank, at))
+      for (uint32_t wait : rank.waitsOf(at))
         if (index.unit(first + wait) == index.unit(first + at))
           return true;
   }
@@ -68,12 +68,12 @@ void reportDeadlock(const PlanIndex &index, const Machine &machine,
 void checkProgress(const PlanIndex &index, const Options &options,
                    Report &report, Result &result) {
   if (!waitsInside(index) && runsInListOrder(index)) {
-    std::fill(std::begin(result.holds), std::end(result.holds), true);
+    result.holds.fill(true);
     result.minBuffering = 0;
     return;
   }
   bool implied = false; // by a stricter model that holds
-  for (Progress progress : {Progress::Rank, Progress::Pair, Progress::Edge}) {
+  for (Progress progress : kProgressModels) {
     bool chosen = progress == options.progress;
     if (implied && !chosen) {
       result.holds[numberOf(progress)] = true;

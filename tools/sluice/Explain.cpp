@@ -120,7 +120,7 @@ static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {
 void explainPlan(const Plan &plan, const verify::Result &result,
                  llvm::raw_ostream &out) {
   explainChannels(plan, out);
-  if (result.holds[static_cast<unsigned>(verify::Progress::Rank)])
+  if (result.holdsUnder(verify::Progress::Rank))
     explainOrder(plan, out);
   explainMemory(plan, out);
 }

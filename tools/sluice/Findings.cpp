@@ -83,11 +83,8 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     json.attribute("progress", llvm::StringRef(verify::progressName(
                                    arguments.verify.progress)));
     json.attributeObject("holds", [&] {
-      for (verify::Progress model :
-           {verify::Progress::Rank, verify::Progress::Pair,
-            verify::Progress::Edge})
-        json.attribute(verify::progressName(model),
-                       result.holds[static_cast<unsigned>(model)]);
+      for (verify::Progress model : verify::kProgressModels)
+        json.attribute(verify::progressName(model), result.holdsUnder(model));
     });
     if (result.minBuffering)
       json.attribute("min_buffering", *result.minBuffering);

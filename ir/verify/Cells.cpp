@@ -1,0 +1,81 @@
+#include "ir/verify/Cells.h"
+
+namespace sluice::verify {
+
+bool Cells::open(uint64_t operations) {
+  constexpr uint64_t kAlwaysCounted = uint64_t(1) << 20;
+  uint64_t cells = uint64_t(stages.size()) * microbatches;
+  if (cells > kAlwaysCounted && cells > operations) {
+    tell(FindingKind::Missing, {},
+         std::to_string(cells) + " forwards are needed, there are " +
+             std::to_string(operations) + " operations");
+    return false;
+  }
+  seen.assign(cells, 0);
+  return true;
+}
+
+/// The first computation of a stage on another rank.
+void Cells::hold(const OpRef &op, OpPlace place) {
+  constexpr Id kMostCopies = 2;
+  Holders &holders = holdersOf[op.stage];
+  holders.last = place.rank;
+  if (++holders.count > kMostCopies)
+    tell(FindingKind::Malformed, place,
+         nameOf(op) + " is on rank " + std::to_string(place.rank) + ", and " +
+             std::to_string(holders.count - 1) +
+             " ranks before it hold stage " + std::to_string(op.stage) +
+             ": a stage has at most two copies");
+}
+
+/// Tells what may be wrong with one more computation of `cell`.
+void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
+  Seen bit = bitOf(op.op);
+  if ((cell >> kRankShift) != place.rank + 1)
+    tell(FindingKind::Order, place,
+         nameOf(op) + " is on rank " + std::to_string(place.rank) +
+             ", the rest of stage " + std::to_string(op.stage) +
+             ", microbatch " + std::to_string(op.microbatch) + " on rank " +
+             std::to_string((cell >> kRankShift) - 1));
+  auto beside = [&](Op other) {
+    tell(FindingKind::Duplicate, place,
+         nameOf(op) + " stands beside " +
+             opName(other, op.stage, op.microbatch) +
+             ": a backward is whole or split, not both");
+  };
+  if (cell & bit)
+    tell(FindingKind::Duplicate, place, nameOf(op) + " stands twice");
+  else if (!stages[op.stage].backward && bit != kForward)
+    tell(FindingKind::Malformed, place,
+         nameOf(op) + " is computed, but stage " + std::to_string(op.stage) +
+             " has no backward");
+  else if (bit == kBackward && (cell & (kInput | kWeight)))
+    beside(cell & kInput ? Op::BackwardInput : Op::BackwardWeight);
+  else if ((bit & (kInput | kWeight)) && (cell & kBackward))
+    beside(Op::Backward);
+}
+
+void Cells::finish() {
+  for (Id s = 0; s < stages.size(); ++s)
+    for (Id k = 0; k < microbatches; ++k)
+      checkCell(s, k);
+}
+
+void Cells::checkCell(Id stage, Id microbatch) {
+  auto missing = [&](Op op) {
+    tell(FindingKind::Missing, {},
+         opName(op, stage, microbatch) + " is missing");
+  };
+  Seen cell = seen[size_t(stage) * microbatches + microbatch];
+  Seen backward = cell & (kBackward | kInput | kWeight);
+  if (!(cell & kForward))
+    missing(Op::Forward);
+  if (!stages[stage].backward || (backward & kBackward) ||
+      backward == (kInput | kWeight))
+    return;
+  missing(backward == 0        ? Op::Backward
+          : backward == kInput ? Op::BackwardWeight
+                               : Op::BackwardInput);
+}
+
+} // namespace sluice::verify
