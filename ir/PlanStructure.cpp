@@ -224,16 +224,20 @@ bool areOperandsFine(const RankPlan &list) {
   return !wrong;
 }
 
-/// Looks at one rank's list. Every check returns false at the first fault
-/// and leaves its message; where nothing is wrong it costs a few compares.
+/// Looks at one rank's list. Whether an operation is sound costs a few
+/// compares; every other check returns false at the first fault and leaves its
+/// message.
 class RankChecker {
 public:
   RankChecker(const Plan &whole, Id self)
-      : plan(whole), list(whole.ranks[self]), rank(self),
-        operandsFine(areOperandsFine(list)) {}
+      : plan(whole), list(whole.ranks[self]), view(list), rank(self),
+        stages(whole.stages.size()), channels(whole.channels.size()),
+        streams(list.streams.size()), operandsFine(areOperandsFine(list)) {}
 
   bool checkList();
   bool checkBuffer(const Buffer &buffer);
+  /// Whether checkOp() would find nothing, in short.
+  bool isSound(uint32_t index) const;
   bool checkOp(uint32_t index);
   std::string takeMessage() { return std::move(message); }
   bool findSplitGroups(const FaultSink &sink) const;
@@ -265,7 +269,9 @@ private:
 
   const Plan &plan;
   const RankPlan &list;
+  ListView view;
   Id rank;
+  size_t stages, channels, streams; ///< how many
   bool operandsFine; ///< all of them, so that none needs a look of its own
   std::string message;
 };
@@ -441,6 +447,36 @@ bool RankChecker::checkOperands(uint32_t index) {
   return true;
 }
 
+inline bool RankChecker::isSound(uint32_t index) const {
+  const PlanOp &op = view.ops[index];
+  if (static_cast<unsigned>(op.op) >= kOpCount || op.stage >= stages ||
+      op.stream >= streams)
+    return false;
+  const OpInfo &kind = info(op.op);
+  if (kind.perMicrobatch ? op.microbatch >= plan.microbatches
+                         : op.microbatch != kNone)
+    return false;
+  size_t waitEnd = view.waitEnd(index), operandEnd = view.operandEnd(index);
+  if (op.firstWait > waitEnd || waitEnd > view.waitCount ||
+      op.firstOperand > operandEnd || operandEnd > view.operandCount ||
+      (index == 0 && (op.firstWait | op.firstOperand) != 0) || !operandsFine)
+    return false;
+  for (size_t wait = op.firstWait; wait < waitEnd; ++wait)
+    if (view.waits[wait] >= index)
+      return false;
+  if (!isMessage(op.op))
+    return op.stream == kComputeStream && op.channel == kNone &&
+           (op.group == kNone || isCompute(op.op));
+  if (op.stream == kComputeStream || op.channel >= channels ||
+      operandEnd - op.firstOperand != 1)
+    return false;
+  const Channel &channel = plan.channels[op.channel];
+  bool send = isSend(op.op);
+  return (send ? channel.source : channel.destination) == rank &&
+         view.operands[op.firstOperand].access ==
+             static_cast<uint32_t>(send ? Access::Read : Access::Write);
+}
+
 bool RankChecker::checkOp(uint32_t index) {
   const PlanOp &op = list.ops[index];
   return checkNames(op) && checkWaits(index) && checkOperands(index) &&
@@ -479,7 +515,8 @@ void findRankFaults(const Plan &plan, Id rank, const FaultSink &sink) {
         !sink({Part::Buffer, i, checker.takeMessage()}))
       return;
   for (uint32_t i = 0; i < list.ops.size(); ++i)
-    if (!checker.checkOp(i) && !sink({Part::Op, i, checker.takeMessage()}))
+    if (!checker.isSound(i) && !checker.checkOp(i) &&
+        !sink({Part::Op, i, checker.takeMessage()}))
       return;
   checker.findSplitGroups(sink);
 }

@@ -11,6 +11,7 @@
 #include "ir/Plan.h"
 
 #include <functional>
+#include <span>
 #include <string>
 
 namespace sluice {
@@ -20,6 +21,36 @@ inline constexpr uint32_t kMaxCount = 0x7fffffffu;
 
 /// A rank has at most so many streams: the executor numbers them in a byte.
 inline constexpr uint32_t kMaxStreams = 255;
+
+/// The arrays of a rank, with their sizes at hand: a vector divides to tell its
+/// own, which a walk of every operation feels.
+struct ListView {
+  const PlanOp *ops = nullptr;
+  const uint32_t *waits = nullptr;
+  const Operand *operands = nullptr;
+  const Buffer *buffers = nullptr;
+  size_t opCount = 0, waitCount = 0, operandCount = 0, bufferCount = 0;
+
+  ListView() = default;
+  explicit ListView(const RankPlan &of)
+      : ops(of.ops.data()), waits(of.waits.data()),
+        operands(of.operands.data()), buffers(of.buffers.data()),
+        opCount(of.ops.size()), waitCount(of.waits.size()),
+        operandCount(of.operands.size()), bufferCount(of.buffers.size()) {}
+
+  size_t waitEnd(uint32_t at) const {
+    return at + size_t(1) < opCount ? ops[at + 1].firstWait : waitCount;
+  }
+  size_t operandEnd(uint32_t at) const {
+    return at + size_t(1) < opCount ? ops[at + 1].firstOperand : operandCount;
+  }
+  std::span<const uint32_t> waitsAt(uint32_t at) const {
+    return {waits + ops[at].firstWait, waits + waitEnd(at)};
+  }
+  std::span<const Operand> operandsAt(uint32_t at) const {
+    return {operands + ops[at].firstOperand, operands + operandEnd(at)};
+  }
+};
 
 /// A number out of range, and where it stands.
 struct StructureFault {

@@ -11,6 +11,7 @@
 #include "compiler/simulate/Simulate.h"
 #include "compiler/spec/Spec.h"
 #include "ir/Graph.h"
+#include "ir/LiveBytes.h"
 #include "ir/Plan.h"
 #include "ir/Schedule.h"
 
@@ -77,10 +78,6 @@ struct MemoryPeak {
   /// The five largest, largest first; equal ones by kind, then stage.
   std::vector<MemoryContributor> contributors;
 };
-
-/// Bytes of the buffers that are in use at each operation of a rank's list,
-/// those that live for the whole run included. O(operands).
-std::vector<Bytes> liveBytes(const RankPlan &rank);
 
 /// Linear in operands and buffers.
 MemoryPeak findMemoryPeak(const RankPlan &rank);

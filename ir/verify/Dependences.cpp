@@ -1,4 +1,5 @@
 #include "ir/verify/Internal.h"
+#include "ir/verify/Needs.h"
 
 #include <algorithm>
 
@@ -89,31 +90,13 @@ private:
   }
 
   void checkOp(const PlanOp &op, OpPlace place) {
-    switch (op.op) {
-    case Op::Forward:
-      return inputs(op, place, /*forward=*/true);
-    case Op::Backward:
-    case Op::BackwardInput:
+    Needs needs = needsOf(op.op);
+    if (needs.forward)
       own(op, place, Forward);
-      return inputs(op, place, /*forward=*/false);
-    case Op::BackwardWeight:
-      return own(op, place, Input);
-    case Op::Recompute:
-    case Op::SendForward:
-      return own(op, place, Forward);
-    case Op::SendBackward:
-      return own(op, place, Input);
-    case Op::RecvForward:
-    case Op::RecvBackward:
-    case Op::OptimizerStep:
-    case Op::SendGradients:
-    case Op::RecvGradients:
-    case Op::AddGradients:
-    case Op::SendTied:
-    case Op::RecvTied:
-    case Op::AllReduceGradients:
-      return;
-    }
+    if (needs.input)
+      own(op, place, Input);
+    if (needs.activations || needs.gradients)
+      inputs(op, place, needs.activations);
   }
 
   /// Tells if the operation of `kind` that stands in `cell` stands after

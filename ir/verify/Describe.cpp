@@ -44,7 +44,7 @@ Step stepBetween(const Plan &plan, OpPlace from, OpPlace to) {
     return carrySame(plan, waiter, awaited) ? Step::Mate : Step::Room;
   if (from.rank != to.rank)
     return Step::Mate;
-  std::span<const uint32_t> waits = waitsAt(plan.ranks[from.rank], from.index);
+  std::span<const uint32_t> waits = plan.ranks[from.rank].waitsOf(from.index);
   if (std::find(waits.begin(), waits.end(), to.index) != waits.end())
     return Step::Event;
   if (waiter.group != kNone && waiter.group == awaited.group)
@@ -105,7 +105,7 @@ bool canGoFirst(const Plan &plan, const Swap &swap) {
   const RankPlan &rank = plan.ranks[swap.second.rank];
   uint32_t begin = unitBegin(rank, swap.first.index);
   for (uint32_t at : movedBy(plan, swap))
-    for (uint32_t wait : waitsAt(rank, at))
+    for (uint32_t wait : rank.waitsOf(at))
       if (wait >= begin)
         return false;
   return true;

@@ -5,7 +5,7 @@
 
 namespace sluice::verify {
 RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
-  stateOf.assign(of.plan.stages.size() * kStateKinds, {kNone, kNone});
+  stateOf.assign((of.plan.stages.size() + 1) * kFirstValue, {kNone, kNone});
   for (const Stage &stage : of.plan.stages) {
     auto &needed = stateNeeded.emplace_back();
     unsigned kinds = 0;
@@ -32,8 +32,9 @@ void RankFlow::prepare() {
   bytes.reset({list.buffers, list.bufferCount});
 }
 
-/// What lives for the whole run shares its bytes with nothing, and a stage has
-/// one buffer of each kind of state.
+/// What lives for the whole run shares its bytes with nothing. A stage has one
+/// buffer of each kind, and all those without a workspace of their own have one
+/// together: the runtime finds them by that.
 void RankFlow::checkPersistent() {
   for (Id b = 0; b < list.bufferCount; ++b) {
     const Buffer &buffer = list.buffers[b];
@@ -47,15 +48,17 @@ void RankFlow::checkPersistent() {
                          ", both live for the whole run");
     });
     content[b].alive = true;
-    if (!isState(buffer.kind) || buffer.stage >= index.plan.stages.size())
-      continue;
-    auto &[owner, known] = stateOf[size_t(buffer.stage) * kStateKinds +
-                                   static_cast<unsigned>(buffer.kind)];
+    size_t stages = index.plan.stages.size();
+    auto &[owner, known] =
+        stateOf[std::min<size_t>(buffer.stage, stages) * kFirstValue +
+                static_cast<unsigned>(buffer.kind)];
     if (owner == rank && report.admits(FindingKind::Malformed))
       report.error(FindingKind::Malformed, {},
                    "rank " + std::to_string(rank) + " has both " +
                        bufferName(known) + " and " + bufferName(b) +
-                       " for stage " + std::to_string(buffer.stage));
+                       (buffer.stage < stages
+                            ? " for stage " + std::to_string(buffer.stage)
+                            : " of no stage"));
     owner = rank;
     known = b;
   }
@@ -195,6 +198,8 @@ inline void RankFlow::use(Uses &uses, Operand operand) {
   auto access = static_cast<Access>(operand.access);
   if (!(allowed & bit(access)))
     return explainRights(uses.at, operand);
+  if (isUsedBy(uses.at, content[buffer]))
+    return explainTwice(uses.at, buffer);
   if (isPersistent(kind))
     useState(uses, buffer, access);
   else
@@ -206,7 +211,7 @@ inline void RankFlow::useState(Uses &uses, Id buffer, Access access) {
   Content &state = content[buffer];
   auto kind = static_cast<unsigned>(used.kind);
   bool isRead = access == Access::Read;
-  if (used.kind != BufferKind::Workspace && used.stage != uses.op.stage)
+  if (!isOwnState(uses.op.stage, used))
     return useOtherState(uses, buffer, access);
   bool ordered = allEnded(state) ||
                  (isRead && (state.writer == kNone || hasEnded(state.writer)));
@@ -220,6 +225,7 @@ inline void RankFlow::useState(Uses &uses, Id buffer, Access access) {
 
 /// The one state of another stage that an operation may use: a step reads the
 /// gradients of the stage that its own is tied to, once they are summed.
+/// Anything else is not what the runtime would work on.
 void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
   const Buffer &used = list.buffers[buffer];
   Content &state = content[buffer];
@@ -259,6 +265,8 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
   Id what = uses.op.stage;
   if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
     uses.stored += list.buffers[buffer].bytes;
+    if (kind == BufferKind::Saved)
+      uses.saved = buffer;
   } else if (isPassedOn(kind)) {
     std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
     what = nth < edges.size() ? edges[nth] : kNone;
@@ -336,40 +344,62 @@ inline void RankFlow::checkUses(const Uses &uses) {
   checkLists(uses);
 }
 
-/// An operation reads and writes one buffer per edge, in order of the edges,
-/// and finds or leaves all that its stage saves.
+inline void RankFlow::checkCount(const Uses &uses, BufferKind kind, bool isRead,
+                                 size_t wanted) {
+  uint32_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
+  if (found != wanted)
+    explainCount(uses.at, kind, isRead, found, wanted);
+}
+
+inline void RankFlow::checkStored(const Uses &uses, Bytes wanted) {
+  if (uses.stored < wanted)
+    explainStored(uses.at, uses.stored, wanted);
+}
+
+/// An operation reads and writes one buffer per edge, in order of the edges.
+inline void RankFlow::checkPassedOn(const Uses &uses, BufferKind kind) {
+  checkCount(uses, kind, true, uses.incoming.size());
+  checkCount(uses, kind, false, uses.outgoing.size());
+}
+
+/// A forward leaves what its stage saves in one buffer, or in two: what is
+/// needed no longer than by I, and what W needs.
+inline void RankFlow::checkLeft(const Uses &uses) {
+  uint32_t kept = uses.written[valueKind(BufferKind::Kept)];
+  checkCount(uses, BufferKind::Saved, false, 1);
+  if (kept > 1)
+    explainCount(uses.at, BufferKind::Kept, false, kept, 1);
+  if (uses.saved != kNone)
+    content[uses.saved].leftKept = kept != 0;
+  checkStored(uses, index.plan.stages[uses.op.stage].bytes.activation);
+}
+
+/// A backward by inputs finds all that the forward has left.
+inline void RankFlow::checkFound(const Uses &uses) {
+  checkCount(uses, BufferKind::Saved, true, 1);
+  checkCount(uses, BufferKind::Kept, true,
+             uses.op.op == Op::BackwardInput ||
+                 (uses.saved != kNone && content[uses.saved].leftKept));
+  checkStored(uses, index.plan.stages[uses.op.stage].bytes.activation);
+}
+
+/// How many buffers of each kind an operation needs, and how many bytes.
 inline void RankFlow::checkLists(const Uses &uses) {
   const PlanOp &op = uses.op;
   const Stage &stage = index.plan.stages[op.stage];
-  auto count = [&](BufferKind kind, bool isRead, size_t wanted) {
-    uint32_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
-    if (found != wanted)
-      explainCount(uses.at, kind, isRead, found, wanted);
-  };
-  auto store = [&](Bytes wanted) {
-    if (uses.stored < wanted)
-      explainStored(uses.at, uses.stored, wanted);
-  };
   switch (op.op) {
   case Op::Forward:
-    count(BufferKind::Activation, true, uses.incoming.size());
-    count(BufferKind::Activation, false, uses.outgoing.size());
-    if (stage.backward) {
-      count(BufferKind::Saved, false, 1);
-      store(stage.bytes.activation);
-    }
+    checkPassedOn(uses, BufferKind::Activation);
+    if (stage.backward)
+      checkLeft(uses);
     return;
   case Op::Backward:
   case Op::BackwardInput:
-    count(BufferKind::Gradient, true, uses.incoming.size());
-    count(BufferKind::Gradient, false, uses.outgoing.size());
-    count(BufferKind::Saved, true, 1);
-    if (op.op == Op::BackwardInput)
-      count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.activation);
+    checkPassedOn(uses, BufferKind::Gradient);
+    return checkFound(uses);
   case Op::BackwardWeight:
-    count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.keptForWeight);
+    checkCount(uses, BufferKind::Kept, true, 1);
+    return checkStored(uses, stage.bytes.keptForWeight);
   case Op::Recompute:
   case Op::SendForward:
   case Op::RecvForward:
@@ -380,20 +410,19 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::AllReduceGradients:
     return;
   case Op::OptimizerStep: {
+    uint32_t wanted = stage.tiedTo == kNone ? 0 : 1;
     uint32_t parts =
         uses.tied + uses.read[valueKind(BufferKind::TiedGradients)];
-    if (parts != (stage.tiedTo == kNone ? 0u : 1u))
-      explainCount(uses.at, BufferKind::TiedGradients, true, parts,
-                   stage.tiedTo == kNone ? 0 : 1);
+    if (parts != wanted)
+      explainCount(uses.at, BufferKind::TiedGradients, true, parts, wanted);
     return;
   }
   case Op::RecvGradients:
-    return count(BufferKind::CopyGradients, false, 1);
+    return checkCount(uses, BufferKind::CopyGradients, false, 1);
   case Op::RecvTied:
-    return count(BufferKind::TiedGradients, false, 1);
-  case Op::AddGradients:
-    return count(BufferKind::CopyGradients, true,
-                 index.holders[op.stage] - size_t(1));
+    return checkCount(uses, BufferKind::TiedGradients, false, 1);
+  case Op::AddGradients: // of the one other copy
+    return checkCount(uses, BufferKind::CopyGradients, true, 1);
   }
 }
 

@@ -20,12 +20,6 @@ namespace sluice::verify {
 /// A value that a mismatch has made unknown: no second finding follows from it.
 inline constexpr Id kAny = kNone - 1;
 
-/// Kinds that are state of a stage; they stand first.
-constexpr unsigned kStateKinds = kindsBefore(BufferClass::Scratch);
-constexpr bool isState(BufferKind kind) {
-  return static_cast<unsigned>(kind) < kStateKinds;
-}
-
 /// Bytes of persistent `kind` that `stage` needs.
 inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   switch (kind) {
@@ -71,6 +65,7 @@ private:
     uint32_t lastUse = 0;    ///< position + 1, 0 before any; or the row
     uint8_t useStream = 0;   ///< of the last use
     bool alive = false;      ///< written, and all bytes still its own
+    bool leftKept = false;   ///< of Saved: its forward has left a Kept too
     bool isShared = false;   ///< lastUse is a row of `shared`
   };
   /// Kinds of buffers that hold values stand behind those that hold state.
@@ -92,6 +87,7 @@ private:
     uint32_t read[kValueKinds]{};
     uint32_t written[kValueKinds]{};
     Bytes stored = 0;   ///< bytes of Saved and Kept
+    Id saved = kNone;   ///< the buffer of kind Saved
     uint32_t tied = 0;  ///< gradients of the stage that its own is tied to
     unsigned state = 0; ///< bit per kind
   };
@@ -124,12 +120,31 @@ private:
 
   void checkMessage(uint32_t at);
   void checkCompute(uint32_t at);
+  /// Whether operation `at` has used a buffer before.
+  bool isUsedBy(uint32_t at, const Content &of) const {
+    uint32_t use =
+        of.isShared ? shared[size_t(of.lastUse) * streams + list.ops[at].stream]
+                    : of.lastUse;
+    return use == at + 1;
+  }
   void use(Uses &uses, Operand operand);
   void useState(Uses &uses, Id buffer, Access access);
   bool isTiedPart(const PlanOp &op, const Buffer &used, Access access) const {
     return op.op == Op::OptimizerStep && access == Access::Read &&
            used.kind == BufferKind::Gradients && used.stage != kNone &&
            used.stage == index.plan.stages[op.stage].tiedTo;
+  }
+  /// The buffer of persistent `kind` that `stage` has on the rank, kNone
+  /// without one; of no stage (number of stages), the workspace of all others.
+  Id stateBuffer(size_t stage, BufferKind kind) const {
+    auto [owner, buffer] =
+        stateOf[stage * kFirstValue + static_cast<unsigned>(kind)];
+    return owner == rank ? buffer : kNone;
+  }
+  /// Whether state or workspace is what an operation of `stage` works on.
+  bool isOwnState(Id stage, const Buffer &used) const {
+    return used.stage == stage ||
+           (used.stage == kNone && stateBuffer(stage, used.kind) == kNone);
   }
   void useOtherState(Uses &uses, Id buffer, Access access);
   void useValue(Uses &uses, Id buffer, Access access);
@@ -140,10 +155,17 @@ private:
   uint32_t lastGradient(Id stage);
   void checkUses(const Uses &uses);
   void checkLists(const Uses &uses);
+  void checkCount(const Uses &uses, BufferKind kind, bool isRead,
+                  size_t wanted);
+  void checkStored(const Uses &uses, Bytes wanted);
+  void checkPassedOn(const Uses &uses, BufferKind kind);
+  void checkLeft(const Uses &uses);
+  void checkFound(const Uses &uses);
 
   // What the walk found wrong, in words (FlowWords.cpp): out of its way, so
   // that the making of texts does not burden it.
   void explainRights(uint32_t at, Operand operand);
+  void explainTwice(uint32_t at, Id buffer);
   void explainState(uint32_t at, Id buffer, Access access);
   void explainRead(uint32_t at, Id buffer, Access access, Id what);
   void explainSmall(uint32_t at, Id buffer, Bytes wanted);
@@ -180,7 +202,7 @@ private:
   std::vector<Content> content; ///< per buffer
   std::vector<uint32_t> shared; ///< rows of last uses + 1, one per stream
   std::vector<std::pair<Id, Id>>
-      stateOf; ///< per stage and kind: (rank, buffer)
+      stateOf; ///< per stage, and of none, and kind: (rank, buffer)
   std::vector<std::array<Bytes, kFirstValue>>
       stateNeeded;                 ///< per stage and kind: bytes
   std::vector<uint8_t> stateKinds; ///< per stage: bit per kind of not 0 bytes

@@ -26,15 +26,25 @@ void RankFlow::explainRights(uint32_t at, Operand operand) {
   });
 }
 
+void RankFlow::explainTwice(uint32_t at, Id buffer) {
+  tell(FindingKind::Malformed, at, [&] {
+    return nameOf(list.ops[at]) + " names " + bufferName(buffer) + " twice";
+  });
+}
+
 void RankFlow::explainState(uint32_t at, Id buffer, Access access) {
   const PlanOp &op = list.ops[at];
   const Buffer &used = list.buffers[buffer];
   const Content &state = content[buffer];
   bool isTied = isTiedPart(op, used, access);
-  if (isState(used.kind) && used.stage != op.stage && !isTied)
+  if (!isTied && !isOwnState(op.stage, used))
     tell(FindingKind::Order, at, [&] {
-      return nameOf(op) + " " + std::string(verb(access)) + " " +
-             bufferName(buffer) + " of stage " + std::to_string(used.stage);
+      std::string text = nameOf(op) + " " + std::string(verb(access)) + " " +
+                         bufferName(buffer) + " of ";
+      return used.stage == kNone
+                 ? text + "no stage, but its own has " +
+                       bufferName(stateBuffer(op.stage, used.kind))
+                 : text + "stage " + std::to_string(used.stage);
     });
   const Stage &stage = index.plan.stages[op.stage];
   Bytes needed = isTied ? stage.bytes.tied : stateBytes(stage, used.kind);

@@ -8,6 +8,7 @@
 #define SLUICE_IR_VERIFY_INTERNAL_H
 
 #include "ir/Plan.h"
+#include "ir/PlanStructure.h"
 #include "ir/verify/Verify.h"
 
 #include <array>
@@ -44,7 +45,7 @@ public:
 
 private:
   Result &result;
-  std::array<uint64_t, 8> counts{};
+  std::array<uint64_t, std::size(kFindingKinds)> counts{};
 };
 
 /// Lists of edge numbers, one list per stage.
@@ -57,8 +58,20 @@ struct EdgeLists {
   }
 };
 
+/// The edges of each stage.
+struct StageEdges {
+  EdgeLists incoming, outgoing;      ///< what F reads and writes
+  EdgeLists gradientIn, gradientOut; ///< what B reads and writes
+};
+StageEdges edgesOf(std::span<const Stage> stages,
+                   std::span<const StageEdge> edges);
+
+/// Whether two computations may run together: a forward, and a backward of
+/// another stage or microbatch.
+bool runTogether(const OpRef &one, const OpRef &other);
+
 /// A plan whose indexes are known to be in range, with its numbering.
-struct PlanIndex {
+struct PlanIndex : StageEdges {
   const Plan &plan;
   std::vector<Id> firstOp;   ///< per rank, and one past the last
   std::vector<Id> firstUnit; ///< as firstOp, of units
@@ -83,12 +96,6 @@ struct PlanIndex {
   /// firstOfMeeting[m] to the next meeting's.
   std::vector<Id> firstOfMeeting{0}, attendants;
 
-  /// Per stage, on how many ranks it is computed; filled by checkCompleteness.
-  std::vector<Id> holders;
-
-  EdgeLists incoming, outgoing;      ///< what F reads and writes
-  EdgeLists gradientIn, gradientOut; ///< what B reads and writes
-
   explicit PlanIndex(const Plan &of) : plan(of) {}
 
   Id operations() const { return firstOp.back(); }
@@ -112,55 +119,6 @@ struct PlanIndex {
     Id rank = rankOf(op);
     return {rank, op - firstOp[rank]};
   }
-  const PlanOp &op(OpPlace at) const {
-    return plan.ranks[at.rank].ops[at.index];
-  }
-  const PlanOp &op(Id number) const { return op(place(number)); }
-};
-
-/// Positions that operation `at` of `rank` waits for.
-inline std::span<const uint32_t> waitsAt(const RankPlan &rank, uint32_t at) {
-  size_t first = rank.ops[at].firstWait;
-  size_t end =
-      at + 1 < rank.ops.size() ? rank.ops[at + 1].firstWait : rank.waits.size();
-  return std::span(rank.waits).subspan(first, end - first);
-}
-/// Operands of operation `at` of `rank`.
-inline std::span<const Operand> operandsAt(const RankPlan &rank, uint32_t at) {
-  size_t first = rank.ops[at].firstOperand;
-  size_t end = at + 1 < rank.ops.size() ? rank.ops[at + 1].firstOperand
-                                        : rank.operands.size();
-  return std::span(rank.operands).subspan(first, end - first);
-}
-
-/// The arrays of a rank, with their sizes at hand: a vector divides to tell its
-/// own, which a walk of every operation feels.
-struct ListView {
-  const PlanOp *ops = nullptr;
-  const uint32_t *waits = nullptr;
-  const Operand *operands = nullptr;
-  const Buffer *buffers = nullptr;
-  size_t opCount = 0, waitCount = 0, operandCount = 0, bufferCount = 0;
-
-  ListView() = default;
-  explicit ListView(const RankPlan &of)
-      : ops(of.ops.data()), waits(of.waits.data()),
-        operands(of.operands.data()), buffers(of.buffers.data()),
-        opCount(of.ops.size()), waitCount(of.waits.size()),
-        operandCount(of.operands.size()), bufferCount(of.buffers.size()) {}
-
-  size_t waitEnd(uint32_t at) const {
-    return at + size_t(1) < opCount ? ops[at + 1].firstWait : waitCount;
-  }
-  size_t operandEnd(uint32_t at) const {
-    return at + size_t(1) < opCount ? ops[at + 1].firstOperand : operandCount;
-  }
-  std::span<const uint32_t> waitsAt(uint32_t at) const {
-    return {waits + ops[at].firstWait, waits + waitEnd(at)};
-  }
-  std::span<const Operand> operandsAt(uint32_t at) const {
-    return {operands + ops[at].firstOperand, operands + operandEnd(at)};
-  }
 };
 
 inline std::string nameOf(const Plan &plan, OpPlace at) {
@@ -168,13 +126,14 @@ inline std::string nameOf(const Plan &plan, OpPlace at) {
 }
 
 /// Checks every index and fills `index` but for the messages. False, with
-/// `malformed` findings, if the plan cannot be walked. Linear.
+/// `malformed` findings, if the plan cannot be walked. Linear, plus sorting the
+/// channels and the groups of each rank.
 bool indexPlan(PlanIndex &index, Report &report);
 
 /// Every stage and microbatch is computed exactly once, on one rank, and every
-/// trained stage is stepped after, on each rank that holds it; copies exchange
-/// their gradients before. Linear.
-void checkCompleteness(PlanIndex &index, Report &report);
+/// trained stage is stepped after, on each of the two ranks at most that hold
+/// it; they exchange their gradients before. Linear.
+void checkCompleteness(const PlanIndex &index, Report &report);
 
 /// Of plans that name no buffers, each message stands once: false, with
 /// `duplicate` findings, where one does not. Linear.
@@ -188,6 +147,10 @@ bool matchMessages(PlanIndex &index, Report &report);
 /// compares what they do; false on any `mismatch`. O(operations), times the
 /// logarithm of the ranks of a collective.
 bool matchCollectives(PlanIndex &index, Report &report);
+
+/// Warns where two groups that meet take two communicators in different order.
+/// O(operations) where groups are small.
+void compareGroupOrders(const PlanIndex &index, Report &report);
 
 /// Freedom from deadlock; fills holds and minBuffering. Needs a plan that
 /// matches. Linear, times the logarithm of the longest channel when it fails.

@@ -83,7 +83,7 @@ void Machine::addWaits() {
     const RankPlan &rank = index.plan.ranks[r];
     Id first = index.firstOp[r];
     for (uint32_t at = 0; at < rank.ops.size(); ++at)
-      for (uint32_t wait : waitsAt(rank, at))
+      for (uint32_t wait : rank.waitsOf(at))
         before.emplace_back(index.unit(first + wait), index.unit(first + at));
   }
 }
@@ -287,7 +287,7 @@ std::vector<OpPlace> Machine::waitInside(Id unit) const {
   auto [first, end] = index.members(unit);
   OpPlace begin = index.place(first);
   for (uint32_t at = begin.index; at < begin.index + (end - first); ++at)
-    for (uint32_t wait : waitsAt(index.plan.ranks[begin.rank], at))
+    for (uint32_t wait : index.plan.ranks[begin.rank].waitsOf(at))
       if (wait >= begin.index)
         return {{begin.rank, at}, {begin.rank, wait}};
   return {begin};

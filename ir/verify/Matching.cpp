@@ -65,12 +65,6 @@ private:
     Id rank = plan.channels[c].destination;
     return plan.ranks[rank].ops[op - index.firstOp[rank]];
   }
-  Bytes bytesOf(const ListView &list, const PlanOp &op) const {
-    if (op.op == Op::SendTied)
-      return plan.stages[op.stage].bytes.tied;
-    return list.buffers[list.operands[op.firstOperand].buffer].bytes;
-  }
-
   /// The edge from stage `from` to stage `to`; kNone without one.
   Id findEdge(Id from, Id to) const {
     std::span<const Id> out = index.outgoing.of(from);
@@ -89,15 +83,15 @@ private:
     bool uneven = counts[c].sends != counts[c].receives;
     if (uneven)
       tellUneven(c, pairs);
-    bool told = matchPairs(c, pairs, ListView(plan.ranks[channel.source]),
-                           ListView(plan.ranks[channel.destination]), uneven);
+    bool told = matchPairs(c, pairs, plan.ranks[channel.source],
+                           plan.ranks[channel.destination], uneven);
     if (index.hasGroups && !told)
       compareGroups(c, pairs);
   }
 
   /// True if a pair differs, or something was `told` of the channel before:
   /// then what follows on the channel only repeats it.
-  bool matchPairs(Id c, Id pairs, const ListView &from, const ListView &to,
+  bool matchPairs(Id c, Id pairs, const RankPlan &from, const RankPlan &to,
                   bool told) {
     Id firstSend = index.firstOp[plan.channels[c].source];
     Id firstReceive = index.firstOp[plan.channels[c].destination];
@@ -111,7 +105,8 @@ private:
       const PlanOp &sender = from.ops[send - firstSend];
       const PlanOp &receiver = to.ops[receive - firstReceive];
       edge = edgeBetween(sender, receiver, edge);
-      Bytes sent = bytesOf(from, sender), taken = bytesOf(to, receiver);
+      Bytes sent = messageBytes(plan, from, sender),
+            taken = messageBytes(plan, to, receiver);
       bool same = carriesSame(sender, receiver, edge);
       if (same && sent == taken) {
         index.edge[send] = index.edge[receive] = edge;
@@ -300,7 +295,97 @@ private:
   std::vector<Counts> counts; ///< per channel
 };
 
+/// NCCL wants the communicators of a group in the same order on all ranks.
+class GroupOrders {
+public:
+  GroupOrders(const PlanIndex &of, Report &to)
+      : index(of), plan(of.plan), report(to) {}
+
+  /// One warning a rank at most, about groups of later ranks that its own meet.
+  void compare() {
+    for (Id r = 0; r < plan.ranks.size(); ++r)
+      for (Id unit = index.firstUnit[r]; unit < index.firstUnit[r + 1]; ++unit)
+        if (!compareUnit(r, unit))
+          break;
+  }
+
+private:
+  const PlanOp &opOf(Id rank, Id op) const {
+    return plan.ranks[rank].ops[op - index.firstOp[rank]];
+  }
+  Id communicatorOf(Id rank, Id op) const {
+    return plan.channels[opOf(rank, op).channel].communicator;
+  }
+
+  /// False if it has warned.
+  bool compareUnit(Id rank, Id unit) const {
+    auto [first, end] = index.members(unit);
+    std::vector<Id> met; // members whose mates are on later ranks
+    for (Id op = first; end - first > 1 && op < end; ++op)
+      if (index.mate[op] != kNone && index.mate[op] >= index.firstOp[rank + 1])
+        met.push_back(op);
+    auto mateUnit = [this](Id op) { return index.unit(index.mate[op]); };
+    std::stable_sort(met.begin(), met.end(), [&](Id one, Id other) {
+      return mateUnit(one) < mateUnit(other);
+    });
+    for (size_t begin = 0, at = 1; at <= met.size(); ++at)
+      if (at == met.size() || mateUnit(met[at]) != mateUnit(met[begin])) {
+        if (!compareMet(rank, std::span(met).subspan(begin, at - begin)))
+          return false;
+        begin = at;
+      }
+    return true;
+  }
+
+  /// The first member of each communicator.
+  std::vector<Id> firstOfEach(Id rank, std::span<const Id> members) const {
+    std::vector<Id> firsts;
+    for (Id op : members)
+      if (std::none_of(firsts.begin(), firsts.end(), [&](Id other) {
+            return communicatorOf(rank, op) == communicatorOf(rank, other);
+          }))
+        firsts.push_back(op);
+    return firsts;
+  }
+
+  /// `met`, in order of its rank, is what one group shares with another.
+  bool compareMet(Id rank, std::span<const Id> met) const {
+    std::vector<Id> turned(met.begin(), met.end());
+    std::sort(turned.begin(), turned.end(), [this](Id one, Id other) {
+      return index.mate[one] < index.mate[other];
+    });
+    std::vector<Id> here = firstOfEach(rank, met),
+                    there = firstOfEach(rank, turned);
+    size_t at = 0;
+    while (at < here.size() &&
+           communicatorOf(rank, here[at]) == communicatorOf(rank, there[at]))
+      ++at;
+    if (at == here.size())
+      return true;
+    auto named = [&](Id op) {
+      return "communicator " + std::to_string(communicatorOf(rank, op)) + " (" +
+             nameOf(opOf(rank, op)) + ")";
+    };
+    report.warning(FindingKind::Deadlock, index.place(here[at]),
+                   "in one group rank " + std::to_string(rank) + " takes " +
+                       named(here[at]) + " before " + named(there[at]) +
+                       ", rank " +
+                       std::to_string(index.rankOf(index.mate[here[at]])) +
+                       " the other way round: NCCL asks for one order");
+    return false;
+  }
+
+  const PlanIndex &index;
+  const Plan &plan;
+  Report &report;
+};
+
 } // namespace
+
+void compareGroupOrders(const PlanIndex &index, Report &report) {
+  if (index.hasGroups)
+    GroupOrders(index, report).compare();
+}
 
 bool matchMessages(PlanIndex &index, Report &report) {
   return Matching(index, report).match();

@@ -44,7 +44,7 @@ bool waitsInside(const PlanIndex &index) {
     const RankPlan &rank = index.plan.ranks[r];
     Id first = index.firstOp[r];
     for (uint32_t at = 0; at < rank.ops.size(); ++at)
-      for (uint32_t wait : waitsAt(rank, at))
+      for (uint32_t wait : rank.waitsOf(at))
         if (index.unit(first + wait) == index.unit(first + at))
           return true;
   }
@@ -69,7 +69,7 @@ void reportDeadlocks(const Plan &plan, const Machine &machine,
 void checkProgress(const PlanIndex &index, const Options &options,
                    Report &report, Result &result) {
   if (!waitsInside(index) && runsInListOrder(index)) {
-    std::fill(std::begin(result.holds), std::end(result.holds), true);
+    result.holds.fill(true);
     result.minBuffering = 0;
     return;
   }

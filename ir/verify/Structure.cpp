@@ -1,3 +1,4 @@
+#include "ir/PlanStructure.h"
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
@@ -10,33 +11,80 @@ Id PlanIndex::rankOf(Id op) const {
   return static_cast<Id>(after - firstOp.begin() - 1);
 }
 
+/// The list of each stage: edges that `stageOf` gives it and `wanted` likes.
+template <typename StageOf, typename Wanted>
+static EdgeLists listEdges(size_t stages, std::span<const StageEdge> edges,
+                           StageOf stageOf, Wanted wanted) {
+  EdgeLists lists;
+  lists.first.assign(stages + 1, 0);
+  for (const StageEdge &edge : edges)
+    if (wanted(edge))
+      ++lists.first[stageOf(edge) + 1];
+  std::partial_sum(lists.first.begin(), lists.first.end(), lists.first.begin());
+  lists.edges.resize(lists.first.back());
+  std::vector<Id> next(lists.first.begin(), lists.first.end() - 1);
+  for (Id e = 0; e < edges.size(); ++e)
+    if (wanted(edges[e]))
+      lists.edges[next[stageOf(edges[e])]++] = e;
+  return lists;
+}
+
+StageEdges edgesOf(std::span<const Stage> stages,
+                   std::span<const StageEdge> edges) {
+  auto from = [](const StageEdge &edge) { return edge.from; };
+  auto to = [](const StageEdge &edge) { return edge.to; };
+  auto all = [](const StageEdge &) { return true; };
+  auto trained = [stages](const StageEdge &edge) {
+    return stages[edge.from].backward && stages[edge.to].backward;
+  };
+  size_t count = stages.size();
+  return {listEdges(count, edges, to, all), listEdges(count, edges, from, all),
+          listEdges(count, edges, from, trained),
+          listEdges(count, edges, to, trained)};
+}
+
+bool runTogether(const OpRef &one, const OpRef &other) {
+  bool forward = one.op == Op::Forward;
+  Op back = forward ? other.op : one.op;
+  return forward != (other.op == Op::Forward) && back != Op::Recompute &&
+         isCompute(back) &&
+         (one.stage != other.stage || one.microbatch != other.microbatch);
+}
+
 namespace {
 
 /// Two nodes per operation and some edges each must fit in 32-bit numbers.
 constexpr uint64_t kMaxOperations = uint64_t(1) << 29;
 constexpr uint64_t kMaxRanks = uint64_t(1) << 26;
 
+/// Beside what ir/PlanStructure.h asks of any plan that is walked: numbers that
+/// fit, the kinds of buffers that messages carry, and what a stream, a group or
+/// a communicator may hold.
 class Structure {
 public:
-  Structure(PlanIndex &of, Report &to)
-      : index(of), plan(of.plan), report(to), stages(of.plan.stages.size()),
-        channels(of.plan.channels.size()),
-        collectives(of.plan.collectives.size()), ranks(of.plan.ranks.size()) {}
+  Structure(PlanIndex &of, Report &to) : index(of), plan(of.plan), report(to) {}
 
   bool check() {
-    if (!checkSizes() || !checkEdges() || !checkTies() || !checkCollectives())
+    if (!checkSizes())
       return false;
-    numberCommunicators();
+    findHeaderFaults(plan, [this](const StructureFault &fault) {
+      fail({}, describe(plan, 0, fault));
+      return true;
+    });
+    if (report.has(FindingKind::Malformed))
+      return false;
+    userOf.assign(plan.channels.size() + plan.collectives.size(), {kNone, 0});
     for (Id r = 0; r < plan.ranks.size(); ++r)
-      checkRank(r);
+      if (hasSoundList(r))
+        checkRank(r);
     if (report.has(FindingKind::Malformed))
       return false;
     if (index.hasGroups)
       numberUnits();
     else
       index.firstUnit = index.firstOp;
-    listEdges();
-    return !report.has(FindingKind::Malformed);
+    static_cast<StageEdges &>(index) = edgesOf(plan.stages, plan.edges);
+    return true;
   }
 
 private:
@@ -56,215 +104,46 @@ private:
                             std::to_string(kMaxOperations) + " operations");
       index.firstOp.push_back(static_cast<Id>(total));
     }
-    if (plan.ranks.empty() || plan.ranks.size() > kMaxRanks)
-      return fail({}, "the plan has " + std::to_string(plan.ranks.size()) +
-                          " ranks, not 1 to " + std::to_string(kMaxRanks));
-    return true;
+    return plan.ranks.size() <= kMaxRanks ||
+           fail({}, "the plan has " + std::to_string(plan.ranks.size()) +
+                        " ranks, over " + std::to_string(kMaxRanks));
   }
 
-  bool checkEdges() {
-    const StageEdge *last = nullptr;
-    for (const StageEdge &edge : plan.edges) {
-      std::string name =
-          std::to_string(edge.from) + " -> " + std::to_string(edge.to);
-      if (edge.from >= plan.stages.size() || edge.to >= plan.stages.size())
-        return fail({}, "edge " + name + " is not between two of the " +
-                            std::to_string(plan.stages.size()) + " stages");
-      if (last &&
-          std::pair(last->from, last->to) >= std::pair(edge.from, edge.to))
-        return fail({}, "edge " + name + " stands out of order or twice");
-      last = &edge;
+  bool hasSoundList(Id r) {
+    bool sound = true;
+    findRankFaults(plan, r, [&](const StructureFault &fault) {
+      sound = false;
+      tell(r, fault);
+      return true;
+    });
+    return sound;
+  }
+
+  void tell(Id r, const StructureFault &fault) {
+    if (fault.part != StructureFault::Part::Op) {
+      fail({}, describe(plan, r, fault));
+      return;
     }
-    return true;
-  }
-
-  bool checkTies() {
-    for (Id s = 0; s < plan.stages.size(); ++s)
-      if (std::string fault = tieFault(plan.stages, s); !fault.empty())
-        return fail({}, "stage " + std::to_string(s) + " " + fault);
-    return true;
-  }
-
-  /// Ranks in range and in order; one collective a communicator.
-  bool checkCollectives() {
-    std::vector<Id> communicators;
-    for (const Collective &of : plan.collectives) {
-      std::string name =
-          "collective " + std::to_string(communicators.size()) + " ";
-      for (size_t i = 0; i < of.ranks.size(); ++i)
-        if (of.ranks[i] >= ranks)
-          return fail({}, name + "names rank " + std::to_string(of.ranks[i]) +
-                              ", the plan has " + std::to_string(ranks) +
-                              " ranks");
-        else if (i > 0 && of.ranks[i - 1] >= of.ranks[i])
-          return fail({}, name + "names rank " + std::to_string(of.ranks[i]) +
-                              " out of order or twice");
-      communicators.push_back(of.communicator);
-    }
-    std::sort(communicators.begin(), communicators.end());
-    auto twin = std::adjacent_find(communicators.begin(), communicators.end());
-    return twin == communicators.end() ||
-           fail({}, "communicator " + std::to_string(*twin) +
-                        " belongs to two collectives");
-  }
-
-  Id communicator(size_t path) const {
-    return path < channels ? plan.channels[path].communicator
-                           : plan.collectives[path - channels].communicator;
-  }
-
-  /// Paths are channels, then collectives.
-  void numberCommunicators() {
-    std::vector<Id> known;
-    for (size_t path = 0; path < channels + collectives; ++path)
-      known.push_back(communicator(path));
-    std::sort(known.begin(), known.end());
-    known.erase(std::unique(known.begin(), known.end()), known.end());
-    for (size_t path = 0; path < channels + collectives; ++path)
-      communicatorOf.push_back(static_cast<Id>(
-          std::lower_bound(known.begin(), known.end(), communicator(path)) -
-          known.begin()));
-    userOf.assign(known.size(), {kNone, 0});
-  }
-  size_t pathOf(const PlanOp &op) const {
-    return isMessage(op.op) ? op.channel : channels + op.channel;
-  }
-
-  /// What sound() needs of a rank.
-  struct Bounds {
-    ListView list;
-    size_t streams;
-    bool operandsFit; ///< no operand at all is out of range
-  };
-
-  static Bounds boundsOf(const RankPlan &rank) {
-    int32_t most = -1; // buffer numbers have 30 bits
-    for (Operand operand : rank.operands)
-      most = std::max(most, static_cast<int32_t>(operand.buffer));
-    return {ListView(rank), rank.streams.size(),
-            most < 0 || static_cast<size_t>(most) < rank.buffers.size()};
-  }
-
-  /// Whether operation `at` can be walked; the cheap test.
-  bool sound(const Bounds &bounds, Id r, uint32_t at) const {
-    const ListView &list = bounds.list;
-    const PlanOp &op = list.ops[at];
-    if (static_cast<unsigned>(op.op) >= kOpCount || op.stage >= stages ||
-        op.stream >= bounds.streams)
-      return false;
-    if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
-      return false;
-    if (isMessage(op.op)      ? !ownsChannel(op, r)
-        : isCollective(op.op) ? !isIn(op, r)
-                              : op.group != kNone && !isCompute(op.op))
-      return false;
-    size_t waitEnd = list.waitEnd(at), operandEnd = list.operandEnd(at);
-    if (op.firstWait > waitEnd || waitEnd > list.waitCount ||
-        op.firstOperand > operandEnd || operandEnd > list.operandCount)
-      return false;
-    for (size_t w = op.firstWait; w < waitEnd; ++w)
-      if (list.waits[w] >= at)
-        return false;
-    return bounds.operandsFit || operandsFit(list, at);
-  }
-
-  static bool operandsFit(const ListView &list, uint32_t at) {
-    for (Operand operand : list.operandsAt(at))
-      if (operand.buffer >= list.bufferCount)
-        return false;
-    return true;
-  }
-
-  bool ownsChannel(const PlanOp &op, Id r) const {
-    if (op.channel >= channels)
-      return false;
-    const Channel &channel = plan.channels[op.channel];
-    return (isSend(op.op) ? channel.source : channel.destination) == r &&
-           channel.source < ranks && channel.destination < ranks;
-  }
-
-  bool isIn(const PlanOp &op, Id r) const {
-    if (op.channel >= collectives)
-      return false;
-    const std::vector<Id> &of = plan.collectives[op.channel].ranks;
-    return std::binary_search(of.begin(), of.end(), r);
-  }
-
-  /// Says what sound() refused.
-  void explain(const RankPlan &rank, Id r, uint32_t at) {
-    const PlanOp &op = rank.ops[at];
-    OpPlace place{r, at};
-    std::string where =
-        "operation " + std::to_string(at) + " of rank " + std::to_string(r);
-    if (static_cast<unsigned>(op.op) >= kOpCount)
-      fail(place, where + " is of unknown type " +
-                      std::to_string(static_cast<unsigned>(op.op)));
-    else if (op.stage >= plan.stages.size())
-      fail(place, nameOf(op) + " names stage " + std::to_string(op.stage) +
-                      ", the plan has " + std::to_string(plan.stages.size()) +
-                      " stages");
-    else if (info(op.op).perMicrobatch && op.microbatch >= plan.microbatches)
-      fail(place, nameOf(op) + " names microbatch " +
-                      std::to_string(op.microbatch) + ", the plan has " +
-                      std::to_string(plan.microbatches) + " microbatches");
-    else if (op.stream >= rank.streams.size())
-      fail(place, nameOf(op) + " is on stream " + std::to_string(op.stream) +
-                      ", rank " + std::to_string(r) + " has " +
-                      std::to_string(rank.streams.size()) + " streams");
-    else if (isMessage(op.op) && !ownsChannel(op, r))
-      fail(place, nameOf(op) + " names channel " + std::to_string(op.channel) +
-                      ", which is not one that rank " + std::to_string(r) +
-                      (isSend(op.op) ? " sends on" : " receives on"));
-    else if (isCollective(op.op) && !isIn(op, r))
-      fail(place,
-           nameOf(op) + " names collective " + std::to_string(op.channel) +
-               ", which is not one that rank " + std::to_string(r) + " is in");
-    else if (!isCommunication(op.op) && !isCompute(op.op) && op.group != kNone)
-      fail(place, nameOf(op) + " is in group " + std::to_string(op.group) +
-                      ", a group holds messages or a pair that computes");
-    else
-      fail(place, nameOf(op) + ", " + where +
-                      ", has a wait or an operand out of range");
+    const PlanOp &op = plan.ranks[r].ops[fault.index];
+    bool known = static_cast<unsigned>(op.op) < kOpCount;
+    fail(OpPlace{r, fault.index},
+         known ? nameOf(op) + " " + fault.message : describe(plan, r, fault));
   }
 
   void checkRank(Id r) {
-    const RankPlan &rank = plan.ranks[r];
-    checkBuffers(r);
-    Bounds bounds = boundsOf(rank);
+    ListView list(plan.ranks[r]);
     bool hasGroups = false;
-    for (uint32_t at = 0; at < bounds.list.opCount; ++at) {
-      const PlanOp &op = bounds.list.ops[at];
+    for (uint32_t at = 0; at < list.opCount; ++at) {
+      const PlanOp &op = list.ops[at];
       hasGroups |= op.group != kNone;
-      if (!sound(bounds, r, at)) {
-        explain(rank, r, at);
-        continue;
-      }
+      index.hasStep |= op.op == Op::OptimizerStep;
+      index.hasCollectives |= isCollective(op.op);
       if (isCommunication(op.op))
-        checkCommunication(bounds.list, r, at);
-      else
-        index.hasStep |= op.op == Op::OptimizerStep;
+        checkCommunication(list, r, at);
     }
     index.hasGroups |= hasGroups;
     if (hasGroups)
       checkGroups(r);
-  }
-
-  void checkBuffers(Id r) {
-    const RankPlan &rank = plan.ranks[r];
-    for (size_t b = 0; b < rank.buffers.size(); ++b) {
-      const Buffer &buffer = rank.buffers[b];
-      if (static_cast<unsigned>(buffer.kind) >= kBufferKindCount)
-        fail({}, "buffer " + std::to_string(b) + " of rank " +
-                     std::to_string(r) + " is of unknown kind " +
-                     std::to_string(static_cast<unsigned>(buffer.kind)));
-      else if (buffer.offset > rank.arenaBytes ||
-               buffer.bytes > rank.arenaBytes - buffer.offset)
-        fail({}, "buffer " + std::to_string(b) + " of rank " +
-                     std::to_string(r) + ", " + std::to_string(buffer.bytes) +
-                     " bytes at " + std::to_string(buffer.offset) +
-                     ", leaves the arena of " +
-                     std::to_string(rank.arenaBytes) + " bytes");
-    }
   }
 
   /// The kind of buffer that a message or a collective uses.
@@ -283,21 +162,13 @@ private:
     return BufferKind::Gradient;
   }
 
-  /// One operand of the right kind; one stream per communicator.
+  /// Its operand is of the right kind; one stream per communicator.
   void checkCommunication(const ListView &list, Id r, uint32_t at) {
     const PlanOp &op = list.ops[at];
     BufferKind kind = payloadKind(op.op);
-    Access access = isSend(op.op)      ? Access::Read
-                    : isReceive(op.op) ? Access::Write
-                                       : Access::Update;
-    const Operand *first = list.operands + op.firstOperand;
-    if (list.operandEnd(at) - op.firstOperand != 1 ||
-        first->access != static_cast<unsigned>(access) ||
-        list.buffers[first->buffer].kind != kind)
+    if (list.buffers[list.operands[op.firstOperand].buffer].kind != kind)
       explainOperand(r, at, kind);
-    else if (isCollective(op.op))
-      checkElements(list, r, at);
-    auto &[user, stream] = userOf[communicatorOf[pathOf(op)]];
+    auto &[user, stream] = userOf[communicatorOf(op)];
     if (user != r) {
       user = r;
       stream = op.stream;
@@ -312,65 +183,52 @@ private:
                              (isSend(op.op)      ? "read"
                               : isReceive(op.op) ? "write"
                                                  : "update") +
-                             " one buffer of kind " +
+                             " a buffer of kind " +
                              std::string(info(kind).text));
   }
 
-  void checkElements(const ListView &list, Id r, uint32_t at) {
-    const PlanOp &op = list.ops[at];
-    index.hasCollectives = true;
-    Bytes bytes = list.buffers[list.operands[op.firstOperand].buffer].bytes;
-    uint64_t element = bytesOf(info(op.op).element);
-    if (bytes % element != 0)
-      fail(OpPlace{r, at}, nameOf(op) + " sums " + std::to_string(bytes) +
-                               " bytes, which is not a multiple of " +
-                               std::to_string(element));
+  Id communicatorOf(const PlanOp &op) const {
+    return isMessage(op.op) ? plan.channels[op.channel].communicator
+                            : plan.collectives[op.channel].communicator;
   }
 
   void explainStream(Id r, uint32_t at, uint8_t stream) {
     const PlanOp &op = plan.ranks[r].ops[at];
     fail(OpPlace{r, at}, nameOf(op) + " uses communicator " +
-                             std::to_string(communicator(pathOf(op))) +
+                             std::to_string(communicatorOf(op)) +
                              " on stream " + std::to_string(op.stream) +
                              ", rank " + std::to_string(r) +
                              " uses it on stream " + std::to_string(stream));
   }
 
-  /// Operations of one group stand together; those that compute are two.
+  /// A group holds messages, or a forward and a backward.
   void checkGroups(Id r) {
     const RankPlan &rank = plan.ranks[r];
-    checkPairs(r);
-    std::vector<std::pair<Id, uint32_t>> runs;
-    Id last = kNone;
-    for (uint32_t at = 0; at < rank.ops.size(); ++at) {
-      if (rank.ops[at].group != kNone && rank.ops[at].group != last)
-        runs.emplace_back(rank.ops[at].group, at);
-      last = rank.ops[at].group;
+    for (uint32_t at = 0, begin = 0; at < rank.ops.size(); ++at) {
+      const PlanOp &op = rank.ops[at], &first = rank.ops[begin];
+      if (at == 0 || op.group == kNone || op.group != first.group) {
+        begin = at;
+        continue;
+      }
+      auto refOf = [](const PlanOp &of) {
+        return OpRef{of.op, of.stage, of.microbatch};
+      };
+      if (isCommunication(op.op) != isCommunication(first.op))
+        tellGroup(r, at, "which holds both messages and what computes");
+      else if (isCompute(op.op) && at > begin + 1)
+        tellGroup(r, at, "which holds more than two that compute");
+      else if (isCompute(op.op) && !runTogether(refOf(first), refOf(op)))
+        tellGroup(r, at,
+                  "with " + nameOf(first) +
+                      ": only a forward and a backward of another stage or "
+                      "microbatch run together");
     }
-    std::sort(runs.begin(), runs.end());
-    for (size_t i = 1; i < runs.size(); ++i)
-      if (runs[i].first == runs[i - 1].first)
-        fail(OpPlace{r, runs[i].second},
-             nameOf(rank.ops[runs[i].second]) + " is in group " +
-                 std::to_string(runs[i].first) +
-                 ", but does not stand beside the rest of it");
   }
 
-  void checkPairs(Id r) {
-    const RankPlan &rank = plan.ranks[r];
-    for (uint32_t at = 0, begin = 0; at < rank.ops.size(); ++at) {
-      const PlanOp &op = rank.ops[at];
-      if (op.group == kNone || op.group != rank.ops[begin].group)
-        begin = at;
-      bool mixed = at > begin && isCommunication(op.op) !=
-                                     isCommunication(rank.ops[begin].op);
-      bool many = at > begin + 1 && isCompute(op.op);
-      if (op.group != kNone && (mixed || many))
-        fail(OpPlace{r, at},
-             nameOf(op) + " is in group " + std::to_string(op.group) +
-                 (mixed ? ", which holds both messages and what computes"
-                        : ", which holds more than two that compute"));
-    }
+  void tellGroup(Id r, uint32_t at, const std::string &why) {
+    const PlanOp &op = plan.ranks[r].ops[at];
+    fail(OpPlace{r, at},
+         nameOf(op) + " is in group " + std::to_string(op.group) + ", " + why);
   }
 
   void numberUnits() {
@@ -390,41 +248,11 @@ private:
     index.firstInUnit.push_back(op);
   }
 
-  /// The list of each stage: edges that `stageOf` gives it and `wanted` likes.
-  template <typename StageOf, typename Wanted>
-  void list(EdgeLists &lists, StageOf stageOf, Wanted wanted) {
-    lists.first.assign(plan.stages.size() + 1, 0);
-    for (const StageEdge &edge : plan.edges)
-      if (wanted(edge))
-        ++lists.first[stageOf(edge) + 1];
-    std::partial_sum(lists.first.begin(), lists.first.end(),
-                     lists.first.begin());
-    lists.edges.resize(lists.first.back());
-    std::vector<Id> next(lists.first.begin(), lists.first.end() - 1);
-    for (Id e = 0; e < plan.edges.size(); ++e)
-      if (wanted(plan.edges[e]))
-        lists.edges[next[stageOf(plan.edges[e])]++] = e;
-  }
-
-  void listEdges() {
-    auto from = [](const StageEdge &edge) { return edge.from; };
-    auto to = [](const StageEdge &edge) { return edge.to; };
-    auto all = [](const StageEdge &) { return true; };
-    auto trained = [this](const StageEdge &edge) {
-      return plan.stages[edge.from].backward && plan.stages[edge.to].backward;
-    };
-    list(index.incoming, to, all);
-    list(index.outgoing, from, all);
-    list(index.gradientIn, from, trained);
-    list(index.gradientOut, to, trained);
-  }
-
   PlanIndex &index;
   const Plan &plan;
   Report &report;
-  size_t stages, channels, collectives, ranks; ///< how many
-  std::vector<Id> communicatorOf;              ///< per path, numbered densely
-  std::vector<std::pair<Id, uint8_t>> userOf;  ///< last rank, and its stream
+  /// Per communicator the last rank that uses it, and its stream.
+  std::vector<std::pair<Id, uint8_t>> userOf;
 };
 
 } // namespace

@@ -15,6 +15,7 @@
 #include "ir/Plan.h"
 #include "ir/Schedule.h"
 
+#include <array>
 #include <iterator>
 #include <optional>
 #include <span>
@@ -35,7 +36,15 @@ enum class FindingKind : uint8_t {
   Lifetime,  ///< bytes reused or read before written without happens-before
   Malformed, ///< not a plan at all
 };
-std::string_view findingKindName(FindingKind kind);
+/// Their names, in order.
+inline constexpr std::string_view kFindingKinds[] = {
+    "deadlock", "mismatch", "missing",  "duplicate",
+    "order",    "memory",   "lifetime", "malformed"};
+static_assert(static_cast<size_t>(FindingKind::Malformed) + 1 ==
+              std::size(kFindingKinds));
+constexpr std::string_view findingKindName(FindingKind kind) {
+  return kFindingKinds[static_cast<size_t>(kind)];
+}
 
 /// How much independent progress is assumed, strictest first.
 enum class Progress : uint8_t {
@@ -46,7 +55,13 @@ enum class Progress : uint8_t {
 };
 inline constexpr Progress kProgressModels[] = {
     Progress::Rank, Progress::Pair, Progress::Edge, Progress::Stream};
-std::string_view progressName(Progress progress);
+/// Their names, in order.
+inline constexpr std::string_view kProgressNames[] = {"rank", "pair", "edge",
+                                                      "stream"};
+static_assert(std::size(kProgressModels) == std::size(kProgressNames));
+constexpr std::string_view progressName(Progress progress) {
+  return kProgressNames[static_cast<size_t>(progress)];
+}
 std::optional<Progress> progressFromName(std::string_view name);
 
 struct Options {
@@ -89,12 +104,15 @@ struct Result {
   std::vector<Finding> errors;
   std::vector<Finding> warnings;
   /// Per progress model: no cycle (and no mismatch).
-  bool holds[std::size(kProgressModels)] = {};
+  std::array<bool, std::size(kProgressModels)> holds{};
   /// Least N of `buffered:N` under which the plan holds under the chosen
   /// progress model: 0 if it holds as it is, none if no N helps.
   std::optional<uint32_t> minBuffering;
 
   bool ok() const { return errors.empty(); }
+  bool holdsUnder(Progress progress) const {
+    return holds[static_cast<size_t>(progress)];
+  }
 };
 
 /// Proves `plan`: structure, completeness, matching, freedom from deadlock,

@@ -1,44 +1,9 @@
+#include "ir/LiveBytes.h"
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
 
 namespace sluice::verify {
-
-std::string_view findingKindName(FindingKind kind) {
-  switch (kind) {
-  case FindingKind::Deadlock:
-    return "deadlock";
-  case FindingKind::Mismatch:
-    return "mismatch";
-  case FindingKind::Missing:
-    return "missing";
-  case FindingKind::Duplicate:
-    return "duplicate";
-  case FindingKind::Order:
-    return "order";
-  case FindingKind::Memory:
-    return "memory";
-  case FindingKind::Lifetime:
-    return "lifetime";
-  case FindingKind::Malformed:
-    return "malformed";
-  }
-  return "";
-}
-
-std::string_view progressName(Progress progress) {
-  switch (progress) {
-  case Progress::Rank:
-    return "rank";
-  case Progress::Pair:
-    return "pair";
-  case Progress::Edge:
-    return "edge";
-  case Progress::Stream:
-    return "stream";
-  }
-  return "";
-}
 
 std::optional<Progress> progressFromName(std::string_view name) {
   for (Progress progress : kProgressModels)
@@ -70,40 +35,6 @@ void Report::finish() {
     }
 }
 
-namespace {
-
-/// The operation at which most bytes of buffers are live, from the first use
-/// of each to the last. O(operands).
-uint32_t peakOf(const RankPlan &rank) {
-  size_t count = rank.ops.size();
-  std::vector<uint32_t> first(rank.buffers.size(), kNone), last(first);
-  for (uint32_t at = 0; at < count; ++at)
-    for (Operand use : operandsAt(rank, at)) {
-      first[use.buffer] = std::min(first[use.buffer], at);
-      last[use.buffer] = at;
-    }
-  // Wrapping sums: what is added at the first use is taken off after the last.
-  std::vector<Bytes> change(count + 1, 0);
-  for (size_t b = 0; b < rank.buffers.size(); ++b) {
-    if (info(rank.buffers[b].kind).persistent || first[b] == kNone)
-      continue;
-    change[first[b]] += rank.buffers[b].bytes;
-    change[last[b] + 1] -= rank.buffers[b].bytes;
-  }
-  uint32_t peak = 0;
-  Bytes live = 0, most = 0;
-  for (uint32_t at = 0; at < count; ++at) {
-    live += change[at];
-    if (live > most) {
-      most = live;
-      peak = at;
-    }
-  }
-  return peak;
-}
-
-} // namespace
-
 void checkMemory(const PlanIndex &index, Report &report) {
   const Plan &plan = index.plan;
   if (plan.memoryLimit == 0)
@@ -123,7 +54,9 @@ void checkMemory(const PlanIndex &index, Report &report) {
     message += ", the limit is " + std::to_string(plan.memoryLimit) + " bytes";
     std::optional<OpPlace> place;
     if (!rank.ops.empty()) {
-      place = OpPlace{r, peakOf(rank)};
+      std::vector<Bytes> live = liveBytes(rank);
+      auto peak = std::max_element(live.begin(), live.end()) - live.begin();
+      place = OpPlace{r, static_cast<uint32_t>(peak)};
       message += "; the peak is at " + nameOf(plan, *place);
     }
     report.error(FindingKind::Memory, place, std::move(message));
@@ -141,6 +74,7 @@ Result verifyPlan(const Plan &plan, const Options &options) {
     if (matchCollectives(index, report) && messagesMatch)
       checkProgress(index, options, report, result);
     if (options.buffers) {
+      compareGroupOrders(index, report);
       checkFlow(index, report);
       checkMemory(index, report);
     } else {

@@ -1,5 +1,6 @@
+#include "ir/verify/Cells.h"
 #include "ir/verify/Cycle.h"
-#include "ir/verify/Internal.h"
+#include "ir/verify/Needs.h"
 
 #include <algorithm>
 
@@ -13,7 +14,7 @@ public:
 
   void check() {
     if (wellFormed() && placeNodes()) {
-      checkRanks();
+      checkCells();
       checkOrder();
     }
     report.finish();
@@ -26,18 +27,39 @@ private:
       report.error(kind, place, std::move(message));
   }
 
-  std::string nameOf(Id node) const {
+  OpRef refOf(Id node) const {
     const Node &n = graph.nodes[node];
-    return opName(n.op, n.stage, n.microbatch);
+    return {n.op, n.stage, n.microbatch};
   }
+  std::string nameOf(Id node) const { return sluice::nameOf(refOf(node)); }
 
   /// Every number is in range.
   bool wellFormed() {
-    for (const Node &node : graph.nodes)
-      if (static_cast<unsigned>(node.op) >= kOpCount ||
-          node.stage >= graph.stages.size() ||
-          (info(node.op).perMicrobatch &&
-           node.microbatch >= graph.microbatches))
+    checkNodes();
+    checkEdges();
+    checkValues();
+    const std::vector<Id> &first = schedule.firstOfRank;
+    if (first.empty() || first.front() != 0 ||
+        first.back() != schedule.order.size() ||
+        !std::is_sorted(first.begin(), first.end()))
+      tell(FindingKind::Malformed, {},
+           "the ranks of the schedule do not cover its " +
+               std::to_string(schedule.order.size()) + " operations");
+    else
+      checkPairs();
+    return !report.has(FindingKind::Malformed);
+  }
+
+  void checkNodes() {
+    for (const Node &node : graph.nodes) {
+      if (static_cast<unsigned>(node.op) >= kOpCount || !isCompute(node.op))
+        tell(FindingKind::Malformed, {},
+             "node " + std::to_string(&node - graph.nodes.data()) +
+                 " of the graph is of kind " +
+                 std::to_string(static_cast<unsigned>(node.op)) +
+                 ", which computes nothing");
+      else if (node.stage >= graph.stages.size() ||
+               node.microbatch >= graph.microbatches)
         tell(FindingKind::Malformed, {},
              "node " + std::to_string(&node - graph.nodes.data()) +
                  " of the graph names stage " + std::to_string(node.stage) +
@@ -45,6 +67,19 @@ private:
                  ", the graph has " + std::to_string(graph.stages.size()) +
                  " stages and " + std::to_string(graph.microbatches) +
                  " microbatches");
+    }
+  }
+
+  void checkEdges() {
+    for (const StageEdge &edge : graph.edges)
+      if (edge.from >= graph.stages.size() || edge.to >= graph.stages.size())
+        tell(FindingKind::Malformed, {},
+             "the edge " + std::to_string(edge.from) + " -> " +
+                 std::to_string(edge.to) + " is not between two of the " +
+                 std::to_string(graph.stages.size()) + " stages");
+  }
+
+  void checkValues() {
     Id last = 0;
     for (const Value &value : graph.values) {
       if (value.producer >= graph.nodes.size() || value.firstUse < last ||
@@ -59,19 +94,9 @@ private:
         tell(FindingKind::Malformed, {},
              "a value of the graph is used by node " + std::to_string(use) +
                  ", the graph has " + std::to_string(graph.nodes.size()));
-    const std::vector<Id> &first = schedule.firstOfRank;
-    if (first.empty() || first.front() != 0 ||
-        first.back() != schedule.order.size() ||
-        !std::is_sorted(first.begin(), first.end()))
-      tell(FindingKind::Malformed, {},
-           "the ranks of the schedule do not cover its " +
-               std::to_string(schedule.order.size()) + " operations");
-    else
-      checkPairs();
-    return !report.has(FindingKind::Malformed);
   }
 
-  /// Two operations of one rank make a pair, no more.
+  /// A forward and a backward of one rank make a pair, no more.
   void checkPairs() {
     for (Id r = 0; r < schedule.ranks(); ++r)
       for (uint32_t at = 0; at < schedule.rank(r).size(); ++at) {
@@ -85,7 +110,20 @@ private:
         else if (schedule.joins(position + 1))
           tell(FindingKind::Malformed, OpPlace{r, at},
                where({r, at}) + " begins a unit of three operations");
+        else
+          checkPair({r, at}, schedule.order[position],
+                    schedule.order[position + 1]);
       }
+  }
+
+  void checkPair(OpPlace at, Id first, Id second) {
+    size_t nodes = graph.nodes.size();
+    if (first < nodes && second < nodes &&
+        !runTogether(refOf(first), refOf(second)))
+      tell(FindingKind::Malformed, at,
+           nameOf(first) + " runs together with " + nameOf(second) +
+               ": only a forward and a backward of another stage or "
+               "microbatch do");
   }
 
   /// Every node stands exactly once; fills `placeOf`.
@@ -117,29 +155,70 @@ private:
            std::to_string(at.rank);
   }
 
-  /// A stage and microbatch stays on one rank.
-  void checkRanks() {
-    uint64_t cells = uint64_t(graph.stages.size()) * graph.microbatches;
-    if (cells > 4 * graph.nodes.size() + 1024)
-      return; // most cells are empty: not a training step
-    std::vector<Id> rankOf(cells, kNone);
+  /// All that the stages ask of a step is computed; fills `forwardOf` and
+  /// `inputOf`, unless that is far from so.
+  void checkCells() {
+    Cells cells(graph.stages, graph.microbatches, report);
+    if (!cells.open(graph.nodes.size()))
+      return;
+    size_t count = graph.stages.size() * size_t(graph.microbatches);
+    forwardOf.assign(count, kNone);
+    inputOf.assign(count, kNone);
     for (Id r = 0; r < schedule.ranks(); ++r)
       for (uint32_t at = 0; at < schedule.rank(r).size(); ++at) {
-        Id number = schedule.rank(r)[at];
-        const Node &node = graph.nodes[number];
-        if (!info(node.op).perMicrobatch)
-          continue;
-        Id &rank =
-            rankOf[size_t(node.stage) * graph.microbatches + node.microbatch];
-        if (rank == kNone)
-          rank = r;
-        else if (rank != r)
-          tell(FindingKind::Order, OpPlace{r, at},
-               nameOf(number) + " is on rank " + std::to_string(r) +
-                   ", the rest of stage " + std::to_string(node.stage) +
-                   ", microbatch " + std::to_string(node.microbatch) +
-                   " on rank " + std::to_string(rank));
+        Id node = schedule.rank(r)[at];
+        OpRef ref = refOf(node);
+        cells.add(ref, {r, at});
+        size_t cell = cellOf(ref.stage, ref.microbatch);
+        if (ref.op == Op::Forward)
+          forwardOf[cell] = node;
+        else if (needsOf(ref.op).gradients)
+          inputOf[cell] = node;
       }
+    cells.finish([this](Id rank, Id s, Id k) { return nearest(rank, s, k); });
+    edges = edgesOf(graph.stages, graph.edges);
+  }
+
+  /// Of a rank that computes something of a stage: its operation of the
+  /// microbatch, else its last one.
+  OpPlace nearest(Id rank, Id stage, Id microbatch) const {
+    std::span<const Id> order = schedule.rank(rank);
+    auto last = static_cast<uint32_t>(order.size() - 1);
+    for (uint32_t at = 0; at < last; ++at)
+      if (graph.nodes[order[at]].stage == stage &&
+          graph.nodes[order[at]].microbatch == microbatch)
+        return {rank, at};
+    return {rank, last};
+  }
+
+  size_t cellOf(Id stage, Id microbatch) const {
+    return size_t(stage) * graph.microbatches + microbatch;
+  }
+
+  /// Calls `visit(node, needed)` for each dependence that stages and edges ask
+  /// for, whatever the values of the graph say. O(nodes + edges of their
+  /// stages).
+  template <typename Visit> void forEachNeed(Visit visit) const {
+    if (forwardOf.empty())
+      return;
+    for (Id node : schedule.order) {
+      OpRef ref = refOf(node);
+      Needs needs = needsOf(ref.op);
+      auto need = [&](const std::vector<Id> &of, Id stage) {
+        if (Id needed = of[cellOf(stage, ref.microbatch)]; needed != kNone)
+          visit(node, needed);
+      };
+      if (needs.forward)
+        need(forwardOf, ref.stage);
+      if (needs.input)
+        need(inputOf, ref.stage);
+      if (needs.activations)
+        for (Id e : edges.incoming.of(ref.stage))
+          need(forwardOf, graph.edges[e].from);
+      if (needs.gradients)
+        for (Id e : edges.gradientIn.of(ref.stage))
+          need(inputOf, graph.edges[e].to);
+    }
   }
 
   std::span<const Id> usesOf(Id value) const {
@@ -161,13 +240,17 @@ private:
                                       : node;
   }
 
-  /// Orders of ranks and dependences, each unit pointing to what it waits for.
+  /// Orders of ranks, values and other dependences, each unit pointing to what
+  /// it waits for.
   Digraph waits() const {
     std::vector<std::pair<Id, Id>> pairs;
     pairs.reserve(graph.uses.size() + schedule.order.size());
     for (Id v = 0; v < graph.values.size(); ++v)
       for (Id use : usesOf(v))
         pairs.emplace_back(unitOf(use), unitOf(graph.values[v].producer));
+    forEachNeed([&](Id node, Id needed) {
+      pairs.emplace_back(unitOf(node), unitOf(needed));
+    });
     for (Id r = 0; r < schedule.ranks(); ++r)
       for (uint32_t at = 1; at < schedule.rank(r).size(); ++at)
         if (!follows(r, at))
@@ -184,13 +267,14 @@ private:
     for (Id use : graph.uses)
       ++need[use];
     nextOfRank.assign(schedule.ranks(), 0);
-    size_t done = 0;
+    stepOf.assign(graph.nodes.size(), kNone);
+    done = 0;
     for (Id r = 0; r < schedule.ranks(); ++r) {
       runnable.push_back(r);
       while (!runnable.empty()) {
         Id next = runnable.back();
         runnable.pop_back();
-        done += advance(next);
+        advance(next);
       }
     }
     return done == schedule.order.size();
@@ -223,29 +307,42 @@ private:
            (next + 1 == at.index && follows(at.rank, at.index));
   }
 
-  /// Does what rank `r` can do now; how many that were.
-  size_t advance(Id r) {
+  /// Does what rank `r` can do now.
+  void advance(Id r) {
     std::span<const Id> order = schedule.rank(r);
-    uint32_t first = nextOfRank[r], at = first;
-    for (; at < order.size() && isReady(r, at); ++at)
+    uint32_t at = nextOfRank[r];
+    for (; at < order.size() && isReady(r, at); ++at) {
+      stepOf[order[at]] =
+          follows(r, at) ? stepOf[order[at - 1]] : static_cast<Id>(done);
+      ++done;
       for (Id v = firstValue[order[at]]; v != kNone; v = valueAfter[v])
         for (Id use : usesOf(v))
           if (--need[use] == 0 && placeOf[use].rank != r &&
               isNext(placeOf[use]))
             runnable.push_back(placeOf[use].rank);
+    }
     nextOfRank[r] = at;
-    return at - first;
+  }
+
+  /// Whether the order in which ends() did all things heeds every dependence.
+  bool heedsNeeds() const {
+    bool heeds = true;
+    forEachNeed(
+        [&](Id node, Id needed) { heeds &= stepOf[needed] < stepOf[node]; });
+    return heeds;
   }
 
   void checkOrder() {
-    bool holds = ends();
-    std::fill(std::begin(result.holds), std::end(result.holds), holds);
+    std::vector<std::vector<Id>> cycles;
+    if (!ends() || !heedsNeeds())
+      cycles = shortestCycles(waits());
+    for (const std::vector<Id> &cycle : cycles)
+      if (report.admits(FindingKind::Deadlock))
+        tellCycle(cycle);
+    bool holds = cycles.empty();
+    result.holds.fill(holds);
     if (holds)
       result.minBuffering = 0;
-    else
-      for (const std::vector<Id> &cycle : shortestCycles(waits()))
-        if (report.admits(FindingKind::Deadlock))
-          tellCycle(cycle);
   }
 
   void tellCycle(const std::vector<Id> &cycle) {
@@ -307,7 +404,12 @@ private:
   const Schedule &schedule;
   Result &result;
   Report report;
-  std::vector<OpPlace> placeOf;     ///< per node
+  std::vector<OpPlace> placeOf; ///< per node
+  StageEdges edges;
+  std::vector<Id> forwardOf;        ///< per stage and microbatch, its F
+  std::vector<Id> inputOf;          ///< ... its B or I; kNone without
+  std::vector<Id> stepOf;           ///< per node, when it was done
+  size_t done = 0;                  ///< how many nodes
   std::vector<Id> firstValue;       ///< per node, kNone without one
   std::vector<Id> valueAfter;       ///< per value: the next of its node
   std::vector<Id> need;             ///< per node: values not made yet

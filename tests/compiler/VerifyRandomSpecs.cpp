@@ -103,13 +103,9 @@ private:
 /// Whether a message is that of a finding, but for memory, which a spec's limit
 /// brings about.
 bool isProof(const std::string &message) {
-  for (unsigned kind = 0; kind <= unsigned(verify::FindingKind::Malformed);
-       ++kind) {
-    std::string name(
-        verify::findingKindName(static_cast<verify::FindingKind>(kind)));
-    if (message.rfind(name + ": ", 0) == 0)
+  for (std::string_view name : verify::kFindingKinds)
+    if (message.rfind(std::string(name) + ": ", 0) == 0)
       return true;
-  }
   return false;
 }
 

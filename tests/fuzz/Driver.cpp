@@ -156,8 +156,9 @@ private:
     if (at == std::string::npos)
       return;
     size_t end = std::min(text.find_first_not_of(kDigits, at), text.size());
-    constexpr const char *kNumbers[] = {"0", "1",  "2",          "3",
-                                        "4", "99", "2147483648", "-1"};
+    constexpr const char *kNumbers[] = {
+        "0",  "1",       "2",          "3",          "4",
+        "99", "2000000", "2147483647", "2147483648", "-1"};
     text.replace(at, end - at, kNumbers[below(std::size(kNumbers))]);
   }
 

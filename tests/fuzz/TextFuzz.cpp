@@ -1,10 +1,11 @@
 //===- tests/fuzz/TextFuzz.cpp - Fuzzes the reader of text forms ----------===//
 //
 // libFuzzer's entry point. What is accepted must print to a text that is
-// accepted again and prints the same.
+// accepted again and prints the same, and can be proved right or wrong.
 //
 //===----------------------------------------------------------------------===//
 #include "ir/text/Text.h"
+#include "ir/verify/Verify.h"
 
 #include <cstdlib>
 
@@ -15,6 +16,38 @@ static std::string print(const IrText &ir) {
   llvm::raw_string_ostream out(text);
   printIr(ir, out);
   return text;
+}
+
+static void require(bool holds) {
+  if (!holds)
+    std::abort();
+}
+
+/// What a proof says must be sound in itself.
+static void checkResult(const verify::Result &result,
+                        verify::Progress progress) {
+  using verify::Progress;
+  require(!result.holdsUnder(Progress::Rank) ||
+          result.holdsUnder(Progress::Pair));
+  require(!result.holdsUnder(Progress::Pair) ||
+          result.holdsUnder(Progress::Edge));
+  require(!result.ok() || result.holdsUnder(progress));
+}
+
+static void checkProofs(const IrText &ir) {
+  if (ir.schedule)
+    checkResult(verify::verifySchedule(*ir.graph, *ir.schedule),
+                verify::Progress::Rank);
+  for (verify::Progress progress : verify::kProgressModels)
+    for (bool buffers : {true, false}) {
+      if (!ir.plan)
+        return;
+      verify::Result result = verify::verifyPlan(
+          *ir.plan, {.progress = progress, .buffers = buffers});
+      checkResult(result, progress);
+      for (const verify::Finding &finding : result.errors)
+        require(!verify::describe(*ir.plan, finding).empty());
+    }
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -28,6 +61,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
       std::abort();
     return 0;
   }
+  checkProofs(*ir);
   std::string printed = print(*ir);
   Diagnostics again;
   std::optional<IrText> reread = parseIr(printed, "printed.ir", again);

@@ -8,7 +8,7 @@
 #ifndef SLUICE_TESTS_IR_EXPLORERMODEL_H
 #define SLUICE_TESTS_IR_EXPLORERMODEL_H
 
-#include "ir/Plan.h"
+#include "tests/ir/ExplorerOperands.h"
 
 #include <algorithm>
 #include <map>
@@ -21,15 +21,17 @@ namespace sluice::testing {
 /// How communications of a rank queue beside their streams.
 enum class Queue { Rank, Pair, Edge, None };
 
-class ExplorerModel {
+class ExplorerModel : protected ExplorerOperands {
 public:
-  explicit ExplorerModel(const Plan &of) : plan(of) {
+  explicit ExplorerModel(const Plan &of) : ExplorerOperands(of) {
     number();
     match();
     cut();
     for (size_t u = 0; u < units.size(); ++u)
-      for (uint32_t at : units[u].members)
+      for (uint32_t at : units[u].members) {
         addTouches(units[u], {units[u].rank, at});
+        lacksOperand |= !hasOperands({units[u].rank, at});
+      }
   }
 
   /// Some message or collective has no counterpart, or one of another size or
@@ -37,12 +39,13 @@ public:
   bool mismatched = false;
   /// Some buffer is smaller than what it should hold.
   bool tooSmall = false;
+  /// Some operation names state or a workspace, or a buffer twice, that is not
+  /// what a runtime finds by its kind and stage.
+  bool misbound = false;
+  /// Some operation does not name all that it works on, or more than that.
+  bool lacksOperand = false;
 
 protected:
-  struct Member {
-    Id rank;
-    uint32_t at;
-  };
   /// One use of a buffer: the cells it covers, and what they should hold
   /// before and after it, as numbers of tags.
   struct Touch {
@@ -77,8 +80,6 @@ protected:
     return tags.try_emplace(wanted, static_cast<int>(tags.size()) + 1)
         .first->second;
   }
-  const PlanOp &op(Member m) const { return plan.ranks[m.rank].ops[m.at]; }
-
   void number() {
     int marker = -2;
     for (Id r = 0; r < plan.ranks.size(); ++r) {
@@ -220,21 +221,12 @@ protected:
       const PlanOp &each = op(m), &first = op(members[0]);
       mismatched |= each.op != first.op || each.stage != first.stage ||
                     bytesOf(m) != bytesOf(members[0]);
-      sum += addedBy(m.rank, first.stage);
+      sum += additionsOn(m.rank, first.stage);
     }
     meetings.push_back(meeting);
     for (Member m : members)
       carried[{m.rank, m.at}] =
           noneAdded[op(members[0]).stage] + std::min(sum, mostAdded());
-  }
-
-  /// How often a rank adds to the gradients of a stage.
-  int addedBy(Id rank, Id stage) const {
-    int count = 0;
-    for (const PlanOp &each : plan.ranks[rank].ops)
-      count += each.stage == stage &&
-               (each.op == Op::Backward || each.op == Op::BackwardWeight);
-    return count;
   }
 
   void pair(Member send, Member receive, Id channel, size_t nth) {
@@ -245,13 +237,12 @@ protected:
                   info(sender.op).mate != receiver.op ||
                   sender.microbatch != receiver.microbatch;
     carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] =
-        payloadOf(sender, receiver);
+        sender.op == Op::SendGradients ? copyTag(sender.stage, send.rank)
+                                       : payloadOf(sender, receiver);
   }
 
   /// What arrives is what the sender names, whatever the receiver calls it.
   int payloadOf(const PlanOp &sender, const PlanOp &receiver) {
-    if (sender.op == Op::SendGradients)
-      return tag(BufferKind::CopyGradients, sender.stage, kNone);
     if (sender.op == Op::SendTied)
       return tag(BufferKind::TiedGradients, plan.stages[sender.stage].tiedTo,
                  kNone);
@@ -265,6 +256,11 @@ protected:
     mismatched |= edge == kNone;
     return tag(forward ? BufferKind::Activation : BufferKind::Gradient, edge,
                sender.microbatch);
+  }
+
+  /// What the copy of a stage on `rank` has summed.
+  int copyTag(Id stage, Id rank) {
+    return tag(BufferKind::CopyGradients, stage, kNone, static_cast<int>(rank));
   }
 
   Bytes bytesOf(Member m) const {
@@ -307,6 +303,7 @@ protected:
     for (size_t nth = 0; nth < operands.size(); ++nth) {
       auto [begin, end] = cellsOf[m.rank][operands[nth].buffer];
       auto [before, after] = meaning(m, nth);
+      misbound |= !isBound(op(m).stage, rank, operands, nth);
       unit.touches.push_back(
           {begin, end, static_cast<Access>(operands[nth].access), before, after,
            firstMarker[m.rank] - int(m.at), op(m).stage});
@@ -338,9 +335,11 @@ protected:
     case BufferKind::Gradients:
       return gradients(m, buffer);
     case BufferKind::Saved:
+      tooSmall |= storedAt(m) < bytes.activation;
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Kept: {
-      tooSmall |= buffer.bytes < bytes.keptForWeight;
+      tooSmall |=
+          each.op == Op::BackwardWeight && buffer.bytes < bytes.keptForWeight;
       int before = each.op == Op::BackwardWeight;
       int after = each.op == Op::BackwardInput;
       return {tag(buffer.kind, s, k, before), tag(buffer.kind, s, k, after)};
@@ -348,20 +347,34 @@ protected:
     case BufferKind::Activation:
     case BufferKind::Gradient:
       return passed(m, nth, buffer);
-    case BufferKind::TiedGradients:
+    case BufferKind::TiedGradients: {
       tooSmall |= buffer.bytes < bytes.tied;
-      return received(m, Op::RecvTied, buffer.kind);
-    case BufferKind::CopyGradients:
+      int value =
+          each.op == Op::RecvTied ? carriedBy(m) : tag(buffer.kind, s, kNone);
+      return {value, value};
+    }
+    case BufferKind::CopyGradients: {
       tooSmall |= buffer.bytes < bytes.gradients;
-      return received(m, Op::RecvGradients, buffer.kind);
+      int value =
+          each.op == Op::RecvGradients ? carriedBy(m) : copyAdded(m, nth);
+      return {value, value};
+    }
     }
     return {kAny, kSame};
   }
 
-  std::pair<int, int> received(Member m, Op receive, BufferKind kind) {
-    int value =
-        op(m).op == receive ? carriedBy(m) : tag(kind, op(m).stage, kNone);
-    return {value, value};
+  /// What the operand of an ADD_G should hold: the sums of the other copies, in
+  /// order of their ranks.
+  int copyAdded(Member m, size_t nth) {
+    const RankPlan &rank = plan.ranks[m.rank];
+    std::span<const Operand> operands = rank.operandsOf(m.at);
+    size_t place = 0;
+    for (size_t i = 0; i < nth; ++i)
+      place +=
+          rank.buffers[operands[i].buffer].kind == BufferKind::CopyGradients;
+    std::vector<Id> others = otherCopies(m.rank, op(m).stage);
+    return place < others.size() ? copyTag(op(m).stage, others[place])
+                                 : kRubbish;
   }
   int carriedBy(Member m) const {
     auto found = carried.find({m.rank, m.at});
@@ -370,7 +383,7 @@ protected:
 
   /// Gradients count what was added; the step must find all microbatches, also
   /// in those of the stage that its own is tied to. A copy of a stage sends
-  /// what its rank added, and gets the rest at once.
+  /// what its rank added, and adds what each other copy sent of its own.
   std::pair<int, int> gradients(Member m, const Buffer &buffer) {
     Op kind = op(m).op;
     Id tied = plan.stages[op(m).stage].tiedTo;
@@ -378,15 +391,21 @@ protected:
     Id s = isOther ? tied : op(m).stage;
     const StageBytes &bytes = plan.stages[s].bytes;
     tooSmall |= buffer.bytes < (isOther ? bytes.tied : bytes.gradients);
-    int all = static_cast<int>(plan.microbatches);
-    int own = std::min(addedBy(m.rank, s), mostAdded());
-    int some = noneAdded[s] + own, sum = noneAdded[s] + all;
+    int own = additionsOn(m.rank, s), added = own;
+    std::vector<Id> others = otherCopies(m.rank, s);
+    size_t copies = operandsOf(m, BufferKind::CopyGradients, true);
+    for (size_t i = 0; i < std::min(copies, others.size()); ++i)
+      added += additionsOn(others[i], s);
+    auto sumOf = [&](int additions) {
+      return noneAdded[s] + std::min(additions, mostAdded());
+    };
+    int some = sumOf(own), sum = sumOf(static_cast<int>(plan.microbatches));
     if (kind == Op::OptimizerStep || kind == Op::SendTied)
       return {sum, sum};
     if (kind == Op::SendGradients)
       return {some, some};
     if (kind == Op::AddGradients)
-      return {some, sum};
+      return {some, sumOf(added)};
     if (kind == Op::AllReduceGradients)
       return {some, carriedBy(m)};
     return {kAny, kind == Op::BackwardInput ? kSame : kOneMore};
@@ -451,7 +470,6 @@ protected:
     return cell > 0 && (wanted == kAny || cell == wanted);
   }
 
-  const Plan &plan;
   std::vector<Unit> units;
   std::vector<Pair> pairs;
   std::vector<Meeting> meetings;

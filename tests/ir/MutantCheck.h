@@ -28,24 +28,57 @@ inline std::optional<uint32_t> leastBuffering(Explorer &explorer) {
   return std::nullopt;
 }
 
+/// How often each operation stands in a list, or in all.
+using OpCounts = std::array<unsigned, kOpCount>;
+inline unsigned numberOf(const OpCounts &counts, Op op) {
+  return counts[static_cast<unsigned>(op)];
+}
+
 /// Every stage and microbatch has one forward and, if it is trained, one
 /// backward, whole or in two parts.
-inline bool doesAllWork(const Plan &plan) {
-  std::map<std::pair<Id, Id>, std::array<unsigned, kOpCount>> counts;
+inline bool computesAll(const Plan &plan) {
+  std::map<std::pair<Id, Id>, OpCounts> counts;
   for (const RankPlan &rank : plan.ranks)
     for (const PlanOp &op : rank.ops)
       if (isCompute(op.op))
         ++counts[{op.stage, op.microbatch}][static_cast<unsigned>(op.op)];
   for (Id s = 0; s < plan.stages.size(); ++s)
     for (Id k = 0; k < plan.microbatches; ++k) {
-      const auto &count = counts[{s, k}];
-      auto number = [&](Op op) { return count[static_cast<unsigned>(op)]; };
-      if (number(Op::Forward) != 1 ||
-          number(Op::BackwardInput) != number(Op::BackwardWeight) ||
-          number(Op::Backward) + number(Op::BackwardInput) !=
+      const OpCounts &count = counts[{s, k}];
+      unsigned inputs = numberOf(count, Op::BackwardInput);
+      if (numberOf(count, Op::Forward) != 1 ||
+          inputs != numberOf(count, Op::BackwardWeight) ||
+          numberOf(count, Op::Backward) + inputs !=
               (plan.stages[s].backward ? 1u : 0u))
         return false;
     }
+  return true;
+}
+
+/// If there is any step, every rank takes one of each trained stage that it
+/// computes, after its copies have sent and added their gradients.
+inline bool updatesAll(const Plan &plan) {
+  std::map<Id, std::map<Id, OpCounts>> counts; // of a stage, on a rank
+  unsigned steps = 0;
+  for (Id r = 0; r < plan.ranks.size(); ++r)
+    for (const PlanOp &op : plan.ranks[r].ops) {
+      ++counts[op.stage][r][static_cast<unsigned>(op.op)];
+      steps += op.op == Op::OptimizerStep;
+    }
+  for (auto &[stage, ranks] : counts) {
+    std::erase_if(ranks, [](const auto &of) {
+      return numberOf(of.second, Op::Forward) == 0;
+    });
+    for (const auto &[rank, count] : ranks) {
+      unsigned sent = numberOf(count, Op::SendGradients);
+      unsigned reduced = numberOf(count, Op::AllReduceGradients);
+      bool sums = ranks.size() < 2 || sent + reduced == 1;
+      if (steps != 0 && plan.stages[stage].backward &&
+          (numberOf(count, Op::OptimizerStep) != 1 || !sums ||
+           numberOf(count, Op::AddGradients) != sent))
+        return false;
+    }
+  }
   return true;
 }
 
@@ -63,9 +96,12 @@ inline void checkHangs(Explorer &explorer, const verify::Result &result) {
 /// What is accepted is whole and right in every interleaving of its streams,
 /// the loosest model.
 inline void checkAccepted(const Plan &plan, Explorer &explorer) {
-  CHECK(doesAllWork(plan));
+  CHECK(computesAll(plan));
+  CHECK(updatesAll(plan));
   CHECK(!explorer.mismatched);
   CHECK(!explorer.tooSmall);
+  CHECK(!explorer.misbound);
+  CHECK(!explorer.lacksOperand);
   Explored explored = explorer.exploreCells(Queue::None);
   CHECK(!explored.hangs);
   CHECK(!explored.wrongData);

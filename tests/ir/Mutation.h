@@ -36,7 +36,15 @@ enum class Change {
   MoveWait,
   Group,
   Resize,
-  Overlap
+  Overlap,
+  DropOperand,
+  AddOperand,
+  RepeatOperand,
+  ChangeAccess,
+  ChangeOwner,
+  ChangeChannel,
+  ChangeEdge,
+  ChangeTie
 };
 inline constexpr const char *kChangeNames[] = {"swap",
                                                "swap near",
@@ -54,7 +62,15 @@ inline constexpr const char *kChangeNames[] = {"swap",
                                                "move wait",
                                                "regroup",
                                                "resize",
-                                               "overlap"};
+                                               "overlap",
+                                               "drop operand",
+                                               "add operand",
+                                               "repeat operand",
+                                               "change access",
+                                               "change owner of buffer",
+                                               "change channel",
+                                               "change edge",
+                                               "change tie"};
 inline constexpr unsigned kChangeCount = std::size(kChangeNames);
 
 /// The number of `variable` in the environment, for longer runs by hand.
@@ -118,6 +134,12 @@ public:
       return swapBothEnds();
     if (change == Change::CollectiveRanks)
       return changeRanks();
+    if (change == Change::ChangeChannel)
+      return !plan.channels.empty() && changeChannel();
+    if (change == Change::ChangeEdge)
+      return !plan.edges.empty() && changeEdge();
+    if (change == Change::ChangeTie)
+      return changeTie();
     rank = &plan.ranks[below(plan.ranks.size())];
     if (rank->ops.empty() || rank->buffers.empty())
       return false;
@@ -142,7 +164,10 @@ private:
       return swap(near());
     case Change::SwapBothEnds:
     case Change::CollectiveRanks:
-      return false; // not of a list
+    case Change::ChangeChannel:
+    case Change::ChangeEdge:
+    case Change::ChangeTie:
+      return false; // not of one list
     case Change::Move:
       return move(below(list.size()));
     case Change::Drop:
@@ -174,8 +199,107 @@ private:
       return resize();
     case Change::Overlap:
       return overlap();
+    case Change::DropOperand:
+    case Change::AddOperand:
+    case Change::RepeatOperand:
+    case Change::ChangeAccess:
+      return changeOperands(change);
+    case Change::ChangeOwner:
+      return changeOwner();
     }
     return false;
+  }
+
+  bool changeOperands(Change change) {
+    std::vector<Operand> &operands = list[at].operands;
+    if (change == Change::AddOperand) {
+      operands.insert(operands.begin() + below(operands.size() + 1),
+                      operand(static_cast<Id>(below(rank->buffers.size())),
+                              static_cast<Access>(below(3))));
+      return true;
+    }
+    if (operands.empty())
+      return false;
+    size_t which = below(operands.size());
+    if (change == Change::ChangeAccess)
+      return setAccess(operands[which], below(3));
+    if (change == Change::DropOperand)
+      operands.erase(operands.begin() + which);
+    else
+      operands.insert(operands.begin() + below(operands.size() + 1),
+                      Operand(operands[which]));
+    return true;
+  }
+  static bool setAccess(Operand &operand, size_t access) {
+    bool changes = operand.access != access;
+    operand.access = static_cast<uint32_t>(access);
+    return changes;
+  }
+
+  /// A workspace may be of a stage or of none.
+  bool changeOwner() {
+    Buffer &buffer = rank->buffers[below(rank->buffers.size())];
+    size_t stage = below(plan.stages.size() + 1);
+    return set(buffer.stage, stage == plan.stages.size() &&
+                                     buffer.kind == BufferKind::Workspace
+                                 ? kNone
+                                 : stage % plan.stages.size());
+  }
+
+  bool changeChannel() {
+    Channel &channel = plan.channels[below(plan.channels.size())];
+    switch (below(3)) {
+    case 0:
+      return set(channel.source, below(plan.ranks.size()));
+    case 1:
+      return set(channel.destination, below(plan.ranks.size()));
+    }
+    return set(channel.communicator, below(plan.channels.size()));
+  }
+
+  /// Edges stay in order only by chance.
+  bool changeEdge() {
+    size_t which = below(plan.edges.size());
+    StageEdge &edge = plan.edges[which];
+    switch (below(4)) {
+    case 0:
+      plan.edges.erase(plan.edges.begin() + which);
+      return true;
+    case 1:
+      return set(edge.from, below(plan.stages.size()));
+    case 2:
+      return set(edge.to, below(plan.stages.size()));
+    }
+    return set(edge.bytes, below(2) ? edge.bytes / 2 : edge.bytes + 256);
+  }
+
+  /// A tie ends, changes its size, or begins.
+  bool changeTie() {
+    Stage &one = plan.stages[below(plan.stages.size())];
+    Id self = static_cast<Id>(&one - plan.stages.data());
+    if (one.tiedTo == kNone) {
+      Id other = static_cast<Id>(below(plan.stages.size()));
+      if (other == self || plan.stages[other].tiedTo != kNone)
+        return false;
+      tie(self, other,
+          std::min(one.bytes.gradients, plan.stages[other].bytes.gradients) /
+              2);
+      return true;
+    }
+    Id other = one.tiedTo;
+    if (below(2) == 0) {
+      tie(self, other, one.bytes.tied / 2);
+      return true;
+    }
+    tie(self, other, 0);
+    one.tiedTo = plan.stages[other].tiedTo = kNone;
+    return true;
+  }
+  void tie(Id one, Id other, Bytes bytes) {
+    for (auto [from, to] : {std::pair(one, other), std::pair(other, one)}) {
+      plan.stages[from].tiedTo = to;
+      plan.stages[from].bytes.tied = bytes;
+    }
   }
 
   template <typename T> static bool set(T &field, size_t value) {

@@ -300,24 +300,26 @@ TEST_CASE("verify: a collective that no plan can have is malformed") {
   };
   CHECK(errors([](Plan &p) {
           p.collectives[1].ranks = {0, 2};
-        }) == "malformed: collective 1 names rank 2, the plan has 2 ranks\n");
+        }) == "malformed: collective 1 names rank 2, but there are 2\n");
   CHECK(errors([](Plan &p) {
           p.collectives[0].ranks = {0, 1, 1};
-        }) == "malformed: collective 0 names rank 1 out of order or twice\n");
+        }) ==
+        "malformed: collective 0 names rank 1 after rank 1, but ranks stand "
+        "in ascending order, each once\n");
   CHECK(errors([](Plan &p) { p.collectives[0].communicator = 1; }) ==
-        "malformed: communicator 1 belongs to two collectives\n");
+        "malformed: collective 1 has the communicator of collective 0\n");
   CHECK(errors([](Plan &p) { p.collectives[0].ranks = {1}; }) ==
-        "malformed: 0ALL_REDUCE_G names collective 0, which is not one that "
-        "rank 0 is in (operation 4 of rank 0, spec.yaml:10)\n");
+        "malformed: 0ALL_REDUCE_G takes part in collective 0, which rank 0 is "
+        "not in (operation 4 of rank 0, spec.yaml:10)\n");
   CHECK(errors([](Plan &p) { p.ranks[0].ops[4].channel = 2; }) ==
-        "malformed: 0ALL_REDUCE_G names collective 2, which is not one that "
-        "rank 0 is in (operation 4 of rank 0, spec.yaml:10)\n");
+        "malformed: 0ALL_REDUCE_G has collective 2, but there are 2 (operation "
+        "4 of rank 0, spec.yaml:10)\n");
   CHECK(errors([](Plan &p) {
           RankPlan &rank = p.ranks[1];
           rank.operands[rank.ops[5].firstOperand].access =
               unsigned(Access::Read);
-        }) == "malformed: 1ALL_REDUCE_G must update one buffer of kind "
-              "gradients (operation 5 of rank 1, spec.yaml:11)\n");
+        }) == "malformed: 1ALL_REDUCE_G is a collective that does not "
+              "update its buffer (operation 5 of rank 1, spec.yaml:11)\n");
   CHECK(errors([](Plan &p) {
           RankPlan &rank = p.ranks[1];
           rank.buffers[rank.operands[rank.ops[5].firstOperand].buffer].bytes =

@@ -90,11 +90,12 @@ TEST_CASE("verify: branches, skips, turns and stages without backward") {
 
 TEST_CASE("verify: a plan without microbatches or operations is complete") {
   Plan plan;
+  plan.stages.resize(1);
   plan.ranks.resize(1);
+  plan.ranks[0].streams = {"compute"};
   CHECK(errorsOf(plan).empty());
   plan.ranks.clear();
-  CHECK(errorsOf(plan) ==
-        "malformed: the plan has 0 ranks, not 1 to 67108864\n");
+  CHECK(errorsOf(plan) == "malformed: the plan has no ranks\n");
 }
 
 TEST_CASE("verify: missing") {
@@ -113,10 +114,9 @@ TEST_CASE("verify: missing") {
 
 TEST_CASE("verify: a huge count of microbatches makes no huge table") {
   Plan plan = plainPlan();
-  plan.microbatches = 0xffffffff;
-  CHECK(
-      errorsOf(plan) ==
-      "missing: 8589934590 forwards are needed, the plan has 18 operations\n");
+  plan.microbatches = 0x7fffffff;
+  CHECK(errorsOf(plan) == "missing: 4294967294 forwards are needed, there are "
+                          "18 operations\n");
 }
 
 TEST_CASE("verify: duplicate") {
@@ -325,24 +325,29 @@ TEST_CASE("verify: malformed: a tie is so both ways") {
     change(plan.stages);
     return errorsOf(plan);
   };
+  auto both = [](const std::string &first, const std::string &second) {
+    return "malformed: stage 0 " + first + "\nmalformed: stage 1 " + second +
+           "\n";
+  };
+  const std::string notToIt = "is tied to stage 0, which is not tied to it";
   using Stages = std::vector<Stage>;
   CHECK(after([](Stages &s) { s[1].tiedTo = 7; }) ==
-        "malformed: stage 0 is tied to stage 1, which is not tied to it\n");
+        both("is tied to stage 1, which is not tied to it",
+             "is tied to stage 7, but there are 2"));
   CHECK(after([](Stages &s) { s[0].tiedTo = 7; }) ==
-        "malformed: stage 0 is tied to stage 7, but there are 2\n");
-  CHECK(after([](Stages &s) { s[0].tiedTo = 0; }) ==
-        "malformed: stage 0 is tied to stage 0, which is not tied to it\n");
+        both("is tied to stage 7, but there are 2", notToIt));
+  CHECK(after([](Stages &s) { s[0].tiedTo = 0; }) == both(notToIt, notToIt));
   CHECK(after([](Stages &s) { s[0].tiedTo = kNone; }) ==
-        "malformed: stage 0 has 8 tied bytes, but is tied to no stage\n");
+        both("has 8 tied bytes, but is tied to no stage", notToIt));
   CHECK(after([](Stages &s) { s[1].bytes.tied = 4; }) ==
-        "malformed: stage 0 is tied to stage 1 by 8 bytes, which is tied to it "
-        "by 4\n");
+        both("is tied to stage 1 by 8 bytes, which is tied to it by 4",
+             "is tied to stage 0 by 4 bytes, which is tied to it by 8"));
   CHECK(after([](Stages &s) { s[0].bytes.tied = s[1].bytes.tied = 17; }) ==
-        "malformed: stage 0 is tied to stage 1 by 17 of 16 bytes of "
-        "gradients\n");
+        both("is tied to stage 1 by 17 of 16 bytes of gradients",
+             "is tied to stage 0 by 17 of 16 bytes of gradients"));
   CHECK(after([](Stages &s) { s[1].backward = false; }) ==
-        "malformed: stage 0 is tied to stage 1, and one of the two has no "
-        "backward\n");
+        both("is tied to stage 1, and one of the two has no backward",
+             "is tied to stage 0, and one of the two has no backward"));
 }
 
 TEST_CASE("verify: order: a weight gradient before its input gradient") {
@@ -393,17 +398,6 @@ TEST_CASE("verify: lifetime: overlapping buffers, read before written") {
                              "anything is written to it\n") == 0);
 }
 
-TEST_CASE("verify: lifetime: state changed by two at once") {
-  Plan plan = plainPlan(1, 1);
-  plan.ranks[0].streams.push_back("other");
-  at(plan, 0, "0STEP").stream = 1;
-  CHECK(errorsOf(plan) ==
-        "lifetime: 0STEP updates buffer 0 (parameters) while 0B0 may still use "
-        "it: nothing makes it wait\n"
-        "lifetime: 0STEP reads buffer 4 (gradients) while 0B0 may still use "
-        "it: nothing makes it wait\n");
-}
-
 TEST_CASE("verify: memory") {
   Plan plan = plainPlan(1, 2);
   plan.memoryLimit = plan.ranks[0].arenaBytes;
@@ -414,7 +408,7 @@ TEST_CASE("verify: memory") {
         "memory: rank 0 needs an arena of " + arena +
             " bytes and 1 bytes for the device's context, the limit is " +
             arena + " bytes; the peak is at 0F0\n");
-  plan.memoryAllowance = ~Bytes(0);
+  plan.memoryAllowance = kMaxBytes;
   CHECK(errorsOf(plan).substr(0, 7) == "memory:");
 }
 
@@ -425,45 +419,47 @@ TEST_CASE("verify: malformed") {
     return errorsOf(plan);
   };
   CHECK(after([](Plan &p) { at(p, 0, "0F1").stage = 7; }) ==
-        "malformed: 7F1 names stage 7, the plan has 2 stages\n");
+        "malformed: 7F1 belongs to stage 7, but there are 2\n");
   CHECK(after([](Plan &p) { at(p, 0, "0F1").microbatch = 9; }) ==
-        "malformed: 0F9 names microbatch 9, the plan has 2 microbatches\n");
+        "malformed: 0F9 belongs to microbatch 9, but there are 2\n");
   CHECK(after([](Plan &p) { at(p, 0, "0F1").stream = 9; }) ==
-        "malformed: 0F1 is on stream 9, rank 0 has 3 streams\n");
+        "malformed: 0F1 is on stream 9, but there are 3\n");
   CHECK(after([](Plan &p) { at(p, 0, "0F1").op = static_cast<Op>(77); }) ==
-        "malformed: operation 2 of rank 0 is of unknown type 77\n");
+        "malformed: rank 0, operation 2 is of an unknown kind 77\n");
   CHECK(after([](Plan &p) { at(p, 0, "0STEP").group = 3; }) ==
-        "malformed: 0STEP is in group 3, a group holds messages or a pair that "
-        "computes\n");
+        "malformed: 0STEP is in group 3, but neither a message nor does it "
+        "compute\n");
   CHECK(after([](Plan &p) { at(p, 0, "0SEND_F1").channel = 1; }) ==
-        "malformed: 0SEND_F1 names channel 1, which is not one that rank 0 "
-        "sends on\n");
+        "malformed: 0SEND_F1 sends on channel 1, which leads from rank 1 to "
+        "rank 0\n");
   CHECK(after([](Plan &p) { p.edges[0].to = 2; }) ==
-        "malformed: edge 0 -> 2 is not between two of the 2 stages\n");
+        "malformed: the edge 0 -> 2 names stage 2, but there are 2\n");
   CHECK(after([](Plan &p) { p.edges.push_back(p.edges[0]); }) ==
-        "malformed: edge 0 -> 1 stands out of order or twice\n");
+        "malformed: the edge 0 -> 1 stands after the edge 0 -> 1, but edges "
+        "are sorted, each given once\n");
   CHECK(after([](Plan &p) { p.ranks[0].waits[0] = 17; }) ==
-        "malformed: 0SEND_F0, operation 1 of rank 0, has a wait or an operand "
-        "out of range\n");
-  CHECK(
-      after([](Plan &p) { p.ranks[0].buffers[0].bytes = ~Bytes(0); }) ==
-      "malformed: buffer 0 of rank 0, 18446744073709551615 bytes at 0, leaves "
-      "the arena of " +
-          std::to_string(plainPlan().ranks[0].arenaBytes) + " bytes\n");
+        "malformed: 0SEND_F0 waits for operation 17, which does not stand "
+        "before it\n");
+  CHECK(after([](Plan &p) { p.ranks[0].buffers[0].bytes = ~Bytes(0); }) ==
+        "malformed: rank 0, buffer 0 takes 18446744073709551615 bytes at "
+        "offset 0 of an arena of " +
+            std::to_string(plainPlan().ranks[0].arenaBytes) + "\n");
   CHECK(after([](Plan &p) {
           p.ranks[0].operands[at(p, 0, "0SEND_F0").firstOperand].access =
               unsigned(Access::Write);
-        }) == "malformed: 0SEND_F0 must read one buffer of kind activation\n");
+        }) == "malformed: 0SEND_F0 is a send that does not read its buffer\n");
+  CHECK(after([](Plan &p) {
+          p.ranks[0].operands[at(p, 0, "0SEND_F0").firstOperand].buffer = 0;
+        }) == "malformed: 0SEND_F0 must read a buffer of kind activation\n");
   CHECK(after([](Plan &p) {
           at(p, 0, "0SEND_F0").group = 0;
           at(p, 0, "0SEND_F1").group = 0;
         }) ==
-        "malformed: 0SEND_F1 is in group 0, but does not stand beside the "
-        "rest of it\n");
-  CHECK(
-      after([](Plan &p) { at(p, 0, "0SEND_F1").stream = 0; }) ==
-      "malformed: 0SEND_F1 uses communicator 0 on stream 0, rank 0 uses it on "
-      "stream 1\n");
+        "malformed: 0SEND_F1 is in group 0, which does not stand together: "
+        "operation 1 is in it too\n");
+  CHECK(after([](Plan &p) { at(p, 0, "0SEND_F1").stream = 2; }) ==
+        "malformed: 0SEND_F1 uses communicator 0 on stream 2, rank 0 uses it "
+        "on stream 1\n");
   CHECK(
       after([](Plan &p) { p.stages[0].bytes.parameters = 99; }) ==
       "malformed: 0F0 needs 99 bytes of parameters, buffer 0 (parameters) has "

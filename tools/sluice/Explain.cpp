@@ -176,7 +176,7 @@ void explainPlan(const Plan &plan, const verify::Options &options,
                  const verify::Result &result, llvm::raw_ostream &out) {
   explainChannels(plan, out);
   explainCollectives(plan, out);
-  if (result.holds[static_cast<unsigned>(verify::Progress::Rank)])
+  if (result.holdsUnder(verify::Progress::Rank))
     explainOrder(plan, options, result, out);
   else
     explainQueues(options, out);

@@ -183,8 +183,7 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     // As the contract has it: the fourth model is asked for by name.
     json.attributeObject("holds", [&] {
       for (Progress model : kModels)
-        json.attribute(verify::progressName(model),
-                       result.holds[static_cast<unsigned>(model)]);
+        json.attribute(verify::progressName(model), result.holdsUnder(model));
     });
     if (result.minBuffering)
       json.attribute("min_buffering", *result.minBuffering);
@@ -246,7 +245,7 @@ static std::string addedTo(const Subject &subject) {
 static std::string modelsThat(const verify::Result &result, bool hold) {
   std::vector<std::string> names;
   for (Progress model : kModels)
-    if (result.holds[static_cast<unsigned>(model)] == hold)
+    if (result.holdsUnder(model) == hold)
       names.emplace_back(verify::progressName(model));
   return llvm::join(names, " and ");
 }

@@ -1,0 +1,80 @@
+#include "ir/verify/Cells.h"
+
+#include <algorithm>
+
+namespace sluice::verify {
+
+bool Cells::open(uint64_t operations) {
+  constexpr uint64_t kAlwaysCounted = uint64_t(1) << 20;
+  uint64_t cells = uint64_t(stages.size()) * microbatches;
+  if (cells > kAlwaysCounted && cells > operations) {
+    tell(FindingKind::Missing, {},
+         std::to_string(cells) + " forwards are needed, there are " +
+             std::to_string(operations) + " operations");
+    return false;
+  }
+  seen.assign(cells, 0);
+  return true;
+}
+
+/// Tells what may be wrong with one more computation of `cell`.
+void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
+  Seen bit = bitOf(op.op);
+  if ((cell >> kRankShift) != place.rank + 1)
+    tell(FindingKind::Order, place,
+         nameOf(op) + " is on rank " + std::to_string(place.rank) +
+             ", the rest of stage " + std::to_string(op.stage) +
+             ", microbatch " + std::to_string(op.microbatch) + " on rank " +
+             std::to_string((cell >> kRankShift) - 1));
+  auto beside = [&](Op other) {
+    tell(FindingKind::Duplicate, place,
+         nameOf(op) + " stands beside " +
+             opName(other, op.stage, op.microbatch) +
+             ": a backward is whole or split, not both");
+  };
+  if (cell & bit)
+    tell(FindingKind::Duplicate, place, nameOf(op) + " stands twice");
+  else if (!stages[op.stage].backward && bit != kForward)
+    tell(FindingKind::Malformed, place,
+         nameOf(op) + " is computed, but stage " + std::to_string(op.stage) +
+             " has no backward");
+  else if (bit == kBackward && (cell & (kInput | kWeight)))
+    beside(cell & kInput ? Op::BackwardInput : Op::BackwardWeight);
+  else if ((bit & (kInput | kWeight)) && (cell & kBackward))
+    beside(Op::Backward);
+}
+
+void Cells::finish(const Nearest &nearest) {
+  for (Id s = 0; s < stages.size(); ++s)
+    for (Id k = 0; k < microbatches; ++k)
+      checkCell(s, k, nearest);
+}
+
+void Cells::checkCell(Id stage, Id microbatch, const Nearest &nearest) {
+  auto missing = [&](Op op) {
+    if (!report.admits(FindingKind::Missing))
+      return;
+    const Seen *first = &seen[size_t(stage) * microbatches];
+    const Seen *known = first + microbatch;
+    if ((*known >> kRankShift) == 0)
+      known = std::find_if(first, first + microbatches,
+                           [](Seen of) { return of >> kRankShift != 0; });
+    std::optional<OpPlace> place;
+    if (known != first + microbatches)
+      place = nearest((*known >> kRankShift) - 1, stage, microbatch);
+    report.error(FindingKind::Missing, place,
+                 opName(op, stage, microbatch) + " is missing");
+  };
+  Seen cell = seen[size_t(stage) * microbatches + microbatch];
+  Seen backward = cell & (kBackward | kInput | kWeight);
+  if (!(cell & kForward))
+    missing(Op::Forward);
+  if (!stages[stage].backward || (backward & kBackward) ||
+      backward == (kInput | kWeight))
+    return;
+  missing(backward == 0        ? Op::Backward
+          : backward == kInput ? Op::BackwardWeight
+                               : Op::BackwardInput);
+}
+
+} // namespace sluice::verify

@@ -1,0 +1,116 @@
+//===- ir/verify/Cells.h - What of each stage and microbatch is there ----===//
+//
+// A cell is a stage and a microbatch: one forward and, if the stage is trained,
+// one backward, whole or in two parts, all on one rank.
+//
+//===----------------------------------------------------------------------===//
+#ifndef SLUICE_IR_VERIFY_CELLS_H
+#define SLUICE_IR_VERIFY_CELLS_H
+
+#include "ir/verify/Internal.h"
+
+#include <functional>
+
+namespace sluice::verify {
+
+/// Counts computations, rank after rank, and tells what is wrong with them.
+class Cells {
+public:
+  Cells(std::span<const Stage> of, uint32_t microbatchCount, Report &to)
+      : stages(of), microbatches(microbatchCount), report(to),
+        holdersOf(of.size()) {}
+
+  /// Makes the tables, unless so many cells must be empty that this is told
+  /// instead; `operations` is how many there are at most.
+  bool open(uint64_t operations);
+
+  /// Takes a computation. Those of a rank follow each other.
+  void add(const OpRef &op, OpPlace place) {
+    Seen bit = bitOf(op.op);
+    Seen &cell = seen[size_t(op.stage) * microbatches + op.microbatch];
+    if (Holders &of = holdersOf[op.stage]; of.last != place.rank)
+      of = {place.rank, of.count + 1};
+    if ((cell >> kRankShift) == 0)
+      cell |= (place.rank + 1) << kRankShift;
+    if ((cell >> kRankShift) != place.rank + 1 || (cell & clashesOf(bit)) ||
+        (bit != kForward && !stages[op.stage].backward))
+      explain(op, place, cell);
+    cell |= bit;
+  }
+
+  /// Where on a rank, which computes something of the stage, to tell that a
+  /// stage and microbatch lack something.
+  using Nearest = std::function<OpPlace(Id rank, Id stage, Id microbatch)>;
+  /// Tells what is missing.
+  void finish(const Nearest &nearest);
+
+  /// On how many ranks something of `stage` is computed.
+  Id holders(Id stage) const { return holdersOf[stage].count; }
+
+private:
+  /// A bit per kind of computation in the low bits, above them the rank of the
+  /// cell plus one.
+  using Seen = uint32_t;
+  static constexpr unsigned kRankShift = 5;
+  static constexpr Seen kForward = 1, kBackward = 2, kInput = 4, kWeight = 8,
+                        kRecompute = 16;
+
+  static constexpr Seen bitOf(Op op) {
+    switch (op) {
+    case Op::Forward:
+      return kForward;
+    case Op::Backward:
+      return kBackward;
+    case Op::BackwardInput:
+      return kInput;
+    case Op::BackwardWeight:
+      return kWeight;
+    case Op::Recompute:
+      return kRecompute;
+    case Op::SendForward:
+    case Op::RecvForward:
+    case Op::SendBackward:
+    case Op::RecvBackward:
+    case Op::OptimizerStep:
+    case Op::SendGradients:
+    case Op::RecvGradients:
+    case Op::AddGradients:
+    case Op::SendTied:
+    case Op::RecvTied:
+    case Op::AllReduceGradients:
+      return 0;
+    }
+    return 0;
+  }
+
+  /// What a cell may not have yet where `bit` comes: a backward is whole or
+  /// split, not both.
+  static constexpr Seen clashesOf(Seen bit) {
+    return bit | (bit == kBackward             ? kInput | kWeight
+                  : (bit & (kInput | kWeight)) ? kBackward
+                                               : 0);
+  }
+
+  struct Holders {
+    Id last = kNone;
+    Id count = 0;
+  };
+
+  void explain(const OpRef &op, OpPlace place, Seen cell);
+  void checkCell(Id stage, Id microbatch, const Nearest &nearest);
+  void tell(FindingKind kind, std::optional<OpPlace> place,
+            std::string message) {
+    if (report.admits(kind))
+      report.error(kind, place, std::move(message));
+  }
+
+  std::span<const Stage> stages;
+  uint32_t microbatches;
+  Report &report;
+  std::vector<Seen> seen; ///< stage by stage
+  std::vector<Holders> holdersOf;
+};
+
+} // namespace sluice::verify
+
+#endif // SLUICE_IR_VERIFY_CELLS_H
