@@ -2,6 +2,7 @@
 
 #include "compiler/MemoryLimit.h"
 #include "compiler/Trial.h"
+#include "compiler/model/Parallel.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -42,6 +43,7 @@ public:
   void trySmaller(const std::string &key,
                   Located<uint32_t> PipelineSpec::*field);
   void tryMoreRanks();
+  void trySavingLess();
 
 private:
   const Spec &spec;
@@ -86,6 +88,34 @@ void Advice::tryMoreRanks() {
             [&](PipelineSpec &pipeline) { pipeline.ranks.value = now * 2; });
 }
 
+/// What makes a transformer's forward save less.
+void Advice::trySavingLess() {
+  struct Row {
+    const char *what;
+    bool sequence;
+    RecomputePolicy policy;
+  };
+  constexpr Row kRows[] = {
+      {"pipeline.recompute: selective", false, RecomputePolicy::Selective},
+      {"pipeline.recompute: full", false, RecomputePolicy::Full},
+      {"pipeline.sequence_parallel: true", true, RecomputePolicy::None},
+      {"pipeline.sequence_parallel: true with pipeline.recompute: selective",
+       true, RecomputePolicy::Selective},
+  };
+  bool whole = spec.pipeline.tensorParallel.value > 1 &&
+               !spec.pipeline.sequenceParallel.value;
+  for (const Row &row : kRows) {
+    bool again = row.policy != RecomputePolicy::None;
+    if ((row.sequence && !whole) || (again && recomputes(spec.pipeline)))
+      continue;
+    tryChange(row.what, [&](PipelineSpec &pipeline) {
+      pipeline.sequenceParallel.value |= row.sequence;
+      if (again)
+        pipeline.recompute.value = row.policy;
+    });
+  }
+}
+
 void adviseOnLimit(Compilation &compilation) {
   const Spec &spec = *compilation.spec;
   const Plan &plan = *compilation.plan;
@@ -95,9 +125,11 @@ void adviseOnLimit(Compilation &compilation) {
   const ScheduleInfo *schedule = findSchedule(spec.pipeline.schedule.value);
   if (schedule && schedule->adjustableWarmup)
     advice.tryWarmup();
-  if (spec.model.transformer)
+  if (spec.model.transformer) {
+    advice.trySavingLess();
     advice.trySmaller("pipeline.microbatch_size",
                       &PipelineSpec::microbatchSize);
+  }
   advice.trySmaller("pipeline.microbatches", &PipelineSpec::microbatches);
   advice.tryMoreRanks();
   advice.tell(plan.timeUnit);

@@ -15,17 +15,17 @@ std::vector<Life> livesOf(const RankPlan &rank) {
   return lives;
 }
 
-std::vector<Bytes> liveBytes(const RankPlan &rank) {
+std::vector<Bytes> liveBytes(const RankPlan &rank, SizeOf size) {
   std::vector<Life> lives = livesOf(rank);
   std::vector<Bytes> live(rank.ops.size()), gone(rank.ops.size());
   Bytes now = 0;
   for (size_t b = 0; b < lives.size(); ++b) {
     const Buffer &buffer = rank.buffers[b];
     if (info(buffer.kind).persistent) {
-      now += buffer.bytes;
+      now += size(buffer.bytes);
     } else if (lives[b].first != kNone) {
-      live[lives[b].first] += buffer.bytes;
-      gone[lives[b].last] += buffer.bytes;
+      live[lives[b].first] += size(buffer.bytes);
+      gone[lives[b].last] += size(buffer.bytes);
     }
   }
   for (size_t at = 0; at < live.size(); ++at) {

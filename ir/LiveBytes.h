@@ -18,9 +18,13 @@ struct Life {
 /// O(operands).
 std::vector<Life> livesOf(const RankPlan &rank);
 
+/// What a buffer of so many bytes counts as.
+using SizeOf = Bytes (*)(Bytes);
+inline Bytes exactSize(Bytes bytes) { return bytes; }
+
 /// Bytes of the buffers that are in use at each operation of a rank's list,
 /// those that live for the whole run included. O(operands).
-std::vector<Bytes> liveBytes(const RankPlan &rank);
+std::vector<Bytes> liveBytes(const RankPlan &rank, SizeOf size = exactSize);
 
 } // namespace sluice
 

@@ -10,8 +10,8 @@
 
 namespace sluice {
 
-/// Of a stage of a transformer. All of them are given, but for dropout, which
-/// is given where it is on: a module that does not know it must not ignore it.
+/// Of a stage of a transformer. The first are always given; the variants are
+/// given where they are on: a module that does not know one must not ignore it.
 namespace stagekeys {
 inline constexpr char kKind[] = "kind"; ///< "gpt"
 // The model, as its spec has it.
@@ -28,9 +28,37 @@ inline constexpr char kPosition[] = "position";
 inline constexpr char kNorm[] = "norm";
 inline constexpr char kBias[] = "bias";                      ///< flag
 inline constexpr char kTiedEmbeddings[] = "tied_embeddings"; ///< flag
-inline constexpr char kDropout[] = "dropout";                ///< flag
 inline constexpr char kDtype[] = "dtype";
 inline constexpr char kMicrobatchSize[] = "microbatch_size"; ///< sequences
+// Variants of the model, of its training and of the group of a rank's devices.
+inline constexpr char kDropout[] = "dropout"; ///< flag
+inline constexpr char kHeadDim[] = "head_dim";
+inline constexpr char kQkvBias[] = "qkv_bias";       ///< flag, if not as bias
+inline constexpr char kOutputBias[] = "output_bias"; ///< flag, if not as bias
+inline constexpr char kMlpBias[] = "mlp_bias";       ///< flag, if not as bias
+inline constexpr char kQkNorm[] = "qk_norm";         ///< flag
+inline constexpr char kPostNorms[] = "post_norms";   ///< flag
+inline constexpr char kEmbedLayernorm[] = "embed_layernorm"; ///< flag
+inline constexpr char kExperts[] = "experts";
+inline constexpr char kTopk[] = "topk";
+inline constexpr char kMoeFfn[] = "moe_ffn";
+inline constexpr char kSharedExperts[] = "shared_experts";
+inline constexpr char kSharedExpertGate[] = "shared_expert_gate"; ///< flag
+inline constexpr char kDenseLayers[] = "dense_layers";
+inline constexpr char kRouterBias[] = "router_bias"; ///< flag
+inline constexpr char kQLoraRank[] = "q_lora_rank";
+inline constexpr char kKvLoraRank[] = "kv_lora_rank";
+inline constexpr char kQkNope[] = "qk_nope";
+inline constexpr char kQkRope[] = "qk_rope";
+inline constexpr char kVHead[] = "v_head";
+inline constexpr char kMtpLayers[] = "mtp_layers";
+inline constexpr char kRecompute[] = "recompute"; ///< flag: some stage does
+inline constexpr char kTensorParallel[] = "tensor_parallel";
+inline constexpr char kSequenceParallel[] = "sequence_parallel"; ///< flag
+inline constexpr char kContextParallel[] = "context_parallel";
+inline constexpr char kExpertParallel[] = "expert_parallel";
+inline constexpr char kDataParallel[] = "data_parallel";
+inline constexpr char kZero[] = "zero";
 // The stage.
 inline constexpr char kFirstLayer[] = "first_layer";
 inline constexpr char kStageLayers[] = "stage_layers";

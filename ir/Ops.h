@@ -13,7 +13,7 @@ namespace sluice {
 using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
-enum class OpClass : uint8_t { Compute, Send, Receive, Update };
+enum class OpClass : uint8_t { Compute, Send, Receive, Update, Collective };
 enum class Payload : uint8_t {
   None,
   Activation,
@@ -21,6 +21,8 @@ enum class Payload : uint8_t {
   WeightGradients,
   TiedGradients
 };
+/// What a collective adds up.
+enum class Element : uint8_t { None, Float32 };
 enum class Flight : uint8_t {
   Keeps,
   Opens,
@@ -50,6 +52,7 @@ struct OpInfo {
   OpClass opClass;
   bool perMicrobatch;
   Payload payload;
+  Element element;
   Op mate;
   Flight flight;
   OpCost cost;
@@ -57,13 +60,14 @@ struct OpInfo {
 };
 
 inline constexpr OpInfo kOps[] = {
-#define SLUICE_OP(Name, Text, Class, PerMicrobatch, PayloadKind, Mate,         \
-                  FlightKind, CostKind, Color)                                 \
+#define SLUICE_OP(Name, Text, Class, PerMicrobatch, PayloadKind, ElementKind,  \
+                  Mate, FlightKind, CostKind, Color)                           \
   {#Name,                                                                      \
    Text,                                                                       \
    OpClass::Class,                                                             \
    PerMicrobatch,                                                              \
    Payload::PayloadKind,                                                       \
+   Element::ElementKind,                                                       \
    Op::Mate,                                                                   \
    Flight::FlightKind,                                                         \
    OpCost::CostKind,                                                           \
@@ -78,6 +82,24 @@ constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
 constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
 constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
 constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+constexpr bool isCollective(Op op) {
+  return info(op).opClass == OpClass::Collective;
+}
+/// What other ranks take part in.
+constexpr bool isCommunication(Op op) {
+  return isMessage(op) || isCollective(op);
+}
+
+/// Bytes of one element; 1 where bytes only move.
+constexpr uint64_t bytesOf(Element element) {
+  switch (element) {
+  case Element::None:
+    return 1;
+  case Element::Float32:
+    return 4;
+  }
+  return 1;
+}
 
 /// What the operations of a stage take, in whatever measure.
 template <typename T> struct OpCosts {

@@ -97,7 +97,8 @@ inline Operand operand(Id buffer, Access access) {
 struct PlanOp {
   Id stage;
   Id microbatch;         ///< kNone where the operation has none
-  Id channel;            ///< messages only, else kNone
+  Id channel;            ///< of a message its channel, of a collective its
+                         ///< number in Plan::collectives, else kNone
   Id group;              ///< operations of one group share a number and stand
                          ///< together in the list; kNone outside
   uint32_t firstWait;    ///< in RankPlan::waits, up to the next op's
@@ -106,7 +107,7 @@ struct PlanOp {
   uint8_t stream;
 };
 
-/// Stream 0 computes; the others carry messages.
+/// Stream 0 computes; the others carry messages and collectives.
 inline constexpr uint8_t kComputeStream = 0;
 
 /// The list of one rank, loadable on its own.
@@ -149,6 +150,15 @@ struct Channel {
   Bytes bandwidth; ///< bytes per second (per unit of time); 0: size is free
 };
 
+/// A path for operations of several ranks together. The n-th one of each of
+/// these ranks meets the n-th ones of all others.
+struct Collective {
+  Id communicator; ///< of its own among collectives; channels may share it
+  std::vector<Id> ranks; ///< ascending
+  Ticks latency = 0;     ///< cost model of the links between its neighbours
+  Bytes bandwidth = 0;   ///< as Channel::bandwidth
+};
+
 /// All ranks' lists and what is common to them.
 struct Plan {
   std::string model;    ///< name of the model
@@ -159,6 +169,7 @@ struct Plan {
   std::vector<Stage> stages;
   std::vector<StageEdge> edges; ///< sorted by (from, to)
   std::vector<Channel> channels;
+  std::vector<Collective> collectives;
   /// The counts of the schedule's rule, as Schedule::warmup.
   std::vector<uint32_t> warmup;
   /// The spec's `run` section, keys as in the spec, sorted.
@@ -173,8 +184,9 @@ inline std::string nameOf(const PlanOp &op) {
   return opName(op.op, op.stage, op.microbatch);
 }
 
-/// Bytes that a message of `rank` carries: its buffer, or of the gradients of a
-/// tied stage those of the table that it shares. A message has one operand.
+/// Bytes that a message or a collective of `rank` carries: its buffer, or of
+/// the gradients of a tied stage those of the table that it shares. It has one
+/// operand.
 inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
                           const PlanOp &op) {
   if (op.op == Op::SendTied)

@@ -20,7 +20,7 @@ namespace sluice {
 
 /// The one version constant. Major: older and newer files are refused. Minor:
 /// additions that an older reader may not know; a newer minor is refused.
-inline constexpr uint16_t kPlanFileMajor = 3;
+inline constexpr uint16_t kPlanFileMajor = 4;
 inline constexpr uint16_t kPlanFileMinor = 0;
 
 /// True if `bytes` (the start of a file suffices) begin with the plan magic.
@@ -44,14 +44,15 @@ Status readPlanFile(const std::string &path, Plan &plan,
 /// `plan.ranks` stay empty.
 Status readPlanFileRank(const std::string &path, Id rank, Plan &plan);
 
-/// Checks what all ranks have in common: stages, edges, channels, counts, times
-/// and sizes in range. Needed before checkStructure.
+/// Checks what all ranks have in common: stages, edges, channels, collectives,
+/// counts, times and sizes in range. Needed before checkStructure.
 Status checkHeader(const Plan &plan);
 
 /// Checks that every index of `rank` is in range, so that whoever walks it
 /// needs no check of his own: streams, waits (before their op), operands,
 /// buffers (inside the arena, aligned), channels (with this rank at the right
-/// end, one buffer a message), groups, stages, microbatches. Linear.
+/// end, one buffer a message), collectives (with this rank in them), groups,
+/// stages, microbatches. Linear.
 Status checkStructure(const Plan &plan, Id rank);
 
 } // namespace sluice

@@ -21,6 +21,8 @@ uint64_t headerBound(const Plan &plan) {
     bytes += sizeof(StageRecord) + kEntryOverhead + stage.description.size();
   for (const auto &[key, value] : plan.run)
     bytes += kEntryOverhead + key.size() + value.size();
+  for (const Collective &collective : plan.collectives)
+    bytes += kEntryOverhead + collective.ranks.size() * sizeof(uint32_t);
   return bytes + plan.edges.size() * sizeof(EdgeRecord) +
          plan.channels.size() * sizeof(ChannelRecord) +
          plan.warmup.size() * sizeof(uint32_t);
@@ -104,12 +106,18 @@ void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
                              channel.communicator, channel.source,
                              channel.destination);
       });
+  std::vector<Offset<CollectiveEntry>> collectives;
+  for (const Collective &of : plan.collectives)
+    collectives.push_back(
+        CreateCollectiveEntry(builder, of.communicator, of.latency,
+                              of.bandwidth, builder.CreateVector(of.ranks)));
+  auto collectiveList = builder.CreateVector(collectives);
   auto warmup = builder.CreateVector(plan.warmup);
   auto runList = builder.CreateVector(run);
   builder.Finish(CreateHeader(
       builder, model, schedule, source, static_cast<uint8_t>(plan.timeUnit),
       plan.microbatches, plan.memoryLimit, plan.memoryAllowance, stageList,
-      edges, channels, warmup, runList));
+      edges, channels, collectiveList, warmup, runList));
 }
 
 static OpRecord opRecord(const PlanOp &op) {
@@ -149,7 +157,8 @@ void encodeRank(const RankPlan &rank, FlatBufferBuilder &builder) {
 namespace {
 
 /// Copies out of a verified FlatBuffer what its verifier leaves open: that
-/// structs are aligned, and that strings which share bytes do not multiply.
+/// structs are aligned, and that strings and lists which share bytes do not
+/// multiply.
 class SectionReader {
 public:
   explicit SectionReader(std::span<const uint8_t> bytes) : section(bytes) {}
@@ -163,6 +172,13 @@ public:
     auto *begin = reinterpret_cast<const uint32_t *>(from->Data());
     to.assign(begin, begin + from->size());
   }
+  /// Words of one of many lists.
+  void listed(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
+    listedBytes += from->size() * sizeof(uint32_t);
+    good &= listedBytes <= section.size();
+    if (good)
+      words(from, to);
+  }
   std::string string(const flatbuffers::String *from);
   template <typename T> bool aligned(const T *record) {
     good &= reinterpret_cast<uintptr_t>(record) % alignof(T) == 0;
@@ -174,6 +190,7 @@ public:
 private:
   std::span<const uint8_t> section;
   size_t stringBytes = 0;
+  size_t listedBytes = 0;
 };
 
 template <typename Root> const Root *SectionReader::root() {
@@ -250,6 +267,14 @@ bool decodeHeader(std::span<const uint8_t> section, Plan &plan) {
                                   channel.destination(), channel.latency(),
                                   channel.bandwidth()};
                  });
+  plan.collectives.clear();
+  for (const CollectiveEntry *entry : *header->collectives()) {
+    Collective &of = plan.collectives.emplace_back();
+    of.communicator = entry->communicator();
+    of.latency = entry->latency();
+    of.bandwidth = entry->bandwidth();
+    reader.listed(entry->ranks(), of.ranks);
+  }
   plan.stages.clear();
   for (const StageEntry *entry : *header->stages()) {
     if (!reader.aligned(entry->numbers()))

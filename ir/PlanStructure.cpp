@@ -61,20 +61,40 @@ static std::string edgeFault(const Plan &plan, uint32_t index) {
   return {};
 }
 
+/// Of a channel or a collective.
+static std::string pathFault(const Plan &plan, Id communicator, Ticks latency) {
+  size_t paths = plan.channels.size() + plan.collectives.size();
+  if (communicator >= paths)
+    return tooHigh("has communicator", communicator, paths) +
+           (plan.collectives.empty() ? " channels"
+                                     : " channels and collectives");
+  if (!isTime(latency))
+    return "has a latency of " + std::to_string(latency) +
+           " ticks, not between 0 and " + std::to_string(kMaxTicks);
+  return {};
+}
+
 static std::string channelFault(const Plan &plan, const Channel &channel) {
   for (Id rank : {channel.source, channel.destination})
     if (rank >= plan.ranks.size())
       return tooHigh("names rank", rank, plan.ranks.size());
   if (channel.source == channel.destination)
     return "leads from rank " + number(channel.source) + " to itself";
-  if (channel.communicator >= plan.channels.size())
-    return tooHigh("has communicator", channel.communicator,
-                   plan.channels.size()) +
-           " channels";
-  if (!isTime(channel.latency))
-    return "has a latency of " + std::to_string(channel.latency) +
-           " ticks, not between 0 and " + std::to_string(kMaxTicks);
-  return {};
+  return pathFault(plan, channel.communicator, channel.latency);
+}
+
+static std::string collectiveFault(const Plan &plan, const Collective &of) {
+  if (of.ranks.empty())
+    return "has no ranks";
+  for (Id rank : of.ranks)
+    if (rank >= plan.ranks.size())
+      return tooHigh("names rank", rank, plan.ranks.size());
+  for (size_t i = 1; i < of.ranks.size(); ++i)
+    if (of.ranks[i - 1] >= of.ranks[i])
+      return "names rank " + number(of.ranks[i]) + " after rank " +
+             number(of.ranks[i - 1]) +
+             ", but ranks stand in ascending order, each once";
+  return pathFault(plan, of.communicator, of.latency);
 }
 
 /// Two channels for one communicator and pair of ranks would be one path with
@@ -95,6 +115,36 @@ static bool findTwinChannels(const Plan &plan, const FaultSink &sink) {
         !sink({Part::Channel, index,
                "is the same path as channel " + number(first)}))
       return false;
+  }
+  return true;
+}
+
+/// A communicator has one set of ranks: that of its collective, if it has one.
+static bool findTwinCollectives(const Plan &plan, const FaultSink &sink) {
+  std::vector<Id> collectiveOf; // per communicator
+  collectiveOf.assign(plan.channels.size() + plan.collectives.size(), kNone);
+  for (Id i = 0; i < plan.collectives.size(); ++i) {
+    Id &first = collectiveOf[plan.collectives[i].communicator];
+    if (first == kNone)
+      first = i;
+    else if (!sink({Part::Collective, i,
+                    "has the communicator of collective " + number(first)}))
+      return false;
+  }
+  for (Id i = 0; i < plan.channels.size(); ++i) {
+    const Channel &channel = plan.channels[i];
+    Id collective = collectiveOf[channel.communicator];
+    if (collective == kNone)
+      continue;
+    const std::vector<Id> &ranks = plan.collectives[collective].ranks;
+    for (Id rank : {channel.source, channel.destination})
+      if (!std::binary_search(ranks.begin(), ranks.end(), rank) &&
+          !sink({Part::Channel, i,
+                 "names rank " + number(rank) +
+                     ", which is not one of its communicator's, those of "
+                     "collective " +
+                     number(collective)}))
+        return false;
   }
   return true;
 }
@@ -140,10 +190,20 @@ void findHeaderFaults(const Plan &plan, const FaultSink &sink) {
   for (uint32_t i = 0; i < plan.edges.size(); ++i)
     if (!tell(Part::Edge, i, edgeFault(plan, i)))
       return;
+  bool paths = true; // all in range
+  auto tellPath = [&](Part part, uint32_t index, std::string message) {
+    paths &= message.empty();
+    return tell(part, index, std::move(message));
+  };
   for (uint32_t i = 0; i < plan.channels.size(); ++i)
-    if (!tell(Part::Channel, i, channelFault(plan, plan.channels[i])))
+    if (!tellPath(Part::Channel, i, channelFault(plan, plan.channels[i])))
       return;
-  findTwinChannels(plan, sink);
+  for (uint32_t i = 0; i < plan.collectives.size(); ++i)
+    if (!tellPath(Part::Collective, i,
+                  collectiveFault(plan, plan.collectives[i])))
+      return;
+  if (findTwinChannels(plan, sink) && paths)
+    findTwinCollectives(plan, sink);
 }
 
 //===----------------------------------------------------------------------===//
@@ -189,8 +249,10 @@ private:
   }
   bool checkRange(const char *what, size_t first, size_t next, size_t size);
   bool checkNames(const PlanOp &op);
-  bool checkMessage(const PlanOp &op, uint32_t firstOperand,
-                    uint32_t operandCount);
+  bool checkPath(const PlanOp &op, uint32_t firstOperand,
+                 uint32_t operandCount);
+  bool checkChannel(const PlanOp &op);
+  bool checkCollective(const PlanOp &op);
   bool checkWaits(uint32_t index);
   bool checkOperands(uint32_t index);
 
@@ -258,6 +320,10 @@ bool RankChecker::checkBuffer(const Buffer &buffer) {
   return true;
 }
 
+static std::string className(Op op) {
+  return isMessage(op) ? "a message" : "a collective";
+}
+
 /// Kind, stage, microbatch and stream: what the rest takes for granted.
 bool RankChecker::checkNames(const PlanOp &op) {
   if (static_cast<unsigned>(op.op) >= kOpCount)
@@ -273,17 +339,19 @@ bool RankChecker::checkNames(const PlanOp &op) {
                 ", but its kind to none");
   if (op.stream >= list.streams.size())
     return fail(tooHigh("is on stream", op.stream, list.streams.size()));
-  if (isMessage(op.op) == (op.stream == kComputeStream))
-    return fail(isMessage(op.op)
-                    ? "is a message on stream 0, which computes"
+  if (isCommunication(op.op) == (op.stream == kComputeStream))
+    return fail(isCommunication(op.op)
+                    ? "is " + className(op.op) + " on stream 0, which computes"
                     : "is no message, but is on stream " + number(op.stream) +
                           ", which carries messages");
   return true;
 }
 
-bool RankChecker::checkMessage(const PlanOp &op, uint32_t firstOperand,
-                               uint32_t operandCount) {
-  if (!isMessage(op.op)) {
+/// The channel or collective of what communicates, and its one operand; others
+/// have neither.
+bool RankChecker::checkPath(const PlanOp &op, uint32_t firstOperand,
+                            uint32_t operandCount) {
+  if (!isCommunication(op.op)) {
     if (op.channel != kNone)
       return fail("has channel " + number(op.channel) + ", but is no message");
     if (op.group != kNone && !isCompute(op.op))
@@ -291,6 +359,40 @@ bool RankChecker::checkMessage(const PlanOp &op, uint32_t firstOperand,
                   ", but neither a message nor does it compute");
     return true;
   }
+  if (!(isMessage(op.op) ? checkChannel(op) : checkCollective(op)))
+    return false;
+  if (operandCount != 1)
+    return fail("is " + className(op.op) + " of " + number(operandCount) +
+                " buffers, not of one");
+  Operand use = list.operands[firstOperand];
+  Access access = isSend(op.op)      ? Access::Read
+                  : isReceive(op.op) ? Access::Write
+                                     : Access::Update;
+  if (use.access != static_cast<uint32_t>(access))
+    return fail(isSend(op.op) ? "is a send that does not read its buffer"
+                : isReceive(op.op)
+                    ? "is a receive that does not write its buffer"
+                    : "is a collective that does not update its buffer");
+  uint64_t element = bytesOf(info(op.op).element);
+  Bytes bytes = list.buffers[use.buffer].bytes;
+  return bytes % element == 0 ||
+         fail("sums " + number(bytes) + " bytes, which is not a multiple of " +
+              number(element));
+}
+
+bool RankChecker::checkCollective(const PlanOp &op) {
+  if (op.channel >= plan.collectives.size())
+    return fail(
+        op.channel == kNone
+            ? "is a collective, but names none of the plan's"
+            : tooHigh("has collective", op.channel, plan.collectives.size()));
+  const std::vector<Id> &ranks = plan.collectives[op.channel].ranks;
+  return std::binary_search(ranks.begin(), ranks.end(), rank) ||
+         fail("takes part in collective " + number(op.channel) +
+              ", which rank " + number(rank) + " is not in");
+}
+
+bool RankChecker::checkChannel(const PlanOp &op) {
   if (op.channel >= plan.channels.size())
     return fail(op.channel == kNone
                     ? "is a message without a channel"
@@ -302,13 +404,6 @@ bool RankChecker::checkMessage(const PlanOp &op, uint32_t firstOperand,
                 number(op.channel) + ", which leads from rank " +
                 number(channel.source) + " to rank " +
                 number(channel.destination));
-  if (operandCount != 1)
-    return fail("is a message of " + number(operandCount) +
-                " buffers, not of one");
-  Access access = send ? Access::Read : Access::Write;
-  if (list.operands[firstOperand].access != static_cast<uint32_t>(access))
-    return fail(send ? "is a send that does not read its buffer"
-                     : "is a receive that does not write its buffer");
   return true;
 }
 
@@ -385,8 +480,7 @@ inline bool RankChecker::isSound(uint32_t index) const {
 bool RankChecker::checkOp(uint32_t index) {
   const PlanOp &op = list.ops[index];
   return checkNames(op) && checkWaits(index) && checkOperands(index) &&
-         checkMessage(op, op.firstOperand,
-                      nextOperand(index) - op.firstOperand);
+         checkPath(op, op.firstOperand, nextOperand(index) - op.firstOperand);
 }
 
 bool RankChecker::findSplitGroups(const FaultSink &sink) const {
@@ -445,6 +539,8 @@ static std::string placeOf(const Plan &plan, Id rank,
            number(plan.edges[fault.index].to);
   case Part::Channel:
     return "channel " + number(fault.index);
+  case Part::Collective:
+    return "collective " + number(fault.index);
   case Part::Rank:
     return inRank;
   case Part::Buffer:

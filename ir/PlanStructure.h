@@ -54,7 +54,16 @@ struct ListView {
 
 /// A number out of range, and where it stands.
 struct StructureFault {
-  enum class Part : uint8_t { Plan, Stage, Edge, Channel, Rank, Buffer, Op };
+  enum class Part : uint8_t {
+    Plan,
+    Stage,
+    Edge,
+    Channel,
+    Collective,
+    Rank,
+    Buffer,
+    Op
+  };
   Part part;
   uint32_t index;      ///< of the stage, edge, …; 0 for the plan and the rank
   std::string message; ///< without its subject: "names stage 9, but …"
@@ -67,8 +76,9 @@ std::string describe(const Plan &plan, Id rank, const StructureFault &fault);
 using FaultSink = std::function<bool(StructureFault)>;
 
 /// Tells what is wrong with what all ranks have in common; at most one fault
-/// for each stage, edge and channel. `plan.ranks` counts, its content does not.
-/// O(stages + edges + channels log channels).
+/// for each stage, edge, channel and collective. `plan.ranks` counts, its
+/// content does not. O(stages + edges + channels log channels + ranks of
+/// collectives, and their number times its logarithm).
 void findHeaderFaults(const Plan &plan, const FaultSink &sink);
 
 /// Tells what is wrong with the list of `rank`, whose header has no faults; at

@@ -1,7 +1,8 @@
 //===- runtime/Backend.h - What a rank's lists run on --------------------===//
 //
 // The small interface between the executor and a device: an arena, streams,
-// events, channels. It fits threads in memory, CUDA with NCCL, and MPI alike.
+// events, channels, collectives. It fits threads in memory, CUDA with NCCL, and
+// MPI alike.
 //
 // What every backend promises:
 //  - A stream runs its commands one after the other, in the order in which they
@@ -15,9 +16,12 @@
 //    receive; neither ends before the other has started. Nothing relies on
 //    buffering. Different sizes are never a cut: one end at least fails, and
 //    with it the job; the other fails as well or waits until the abort.
+//  - A collective is a rendezvous of all its ranks: their n-th operations meet,
+//    none ends before all have started. A sum is made in order of ranks, so
+//    that it has the same bits on every rank and in every run.
 //  - A group starts when all that stands before it has ended, all its messages
-//    progress independently (those of one channel in order), and it ends as
-//    one.
+//    and collectives progress independently (those of one channel or collective
+//    in order), and it ends as one.
 //  - Every capacity is checked in `prepare`. After it nothing allocates.
 //
 //===----------------------------------------------------------------------===//
@@ -71,8 +75,8 @@ struct OpTime {
 struct RankNeeds {
   Bytes arenaBytes = 0;
   /// Per stream: the most commands that one step enqueues on it. A wait, a
-  /// record, a launch, a send, a receive and a group (beside its members) are
-  /// one each.
+  /// record, a launch, a send, a receive, an all-reduce and a group (beside its
+  /// members) are one each.
   std::vector<uint32_t> commands;
   uint32_t events = 0;
   Compute *compute = nullptr;
@@ -106,7 +110,11 @@ public:
                     Bytes bytes) = 0;
   virtual void receive(uint8_t stream, uint32_t op, Id channel, void *data,
                        Bytes bytes) = 0;
-  /// What is sent and received on `stream` between the two is one operation.
+  /// Replaces `data` by the sum of what lies there on all ranks of a
+  /// collective, element by element.
+  virtual void allReduce(uint8_t stream, uint32_t op, Id collective,
+                         Element element, void *data, Bytes bytes) = 0;
+  /// What communicates on `stream` between the two is one operation.
   virtual void beginGroup(uint8_t stream) = 0;
   virtual void endGroup(uint8_t stream) = 0;
 
@@ -116,8 +124,8 @@ public:
   virtual Outcome synchronize(Failure &failure) = 0;
 };
 
-/// All ranks of a job, as far as they are in this process, and the channels
-/// between them.
+/// All ranks of a job, as far as they are in this process, and the channels and
+/// collectives between them.
 class World {
 public:
   virtual ~World() = default;
@@ -135,9 +143,11 @@ struct BackendInfo {
   bool hostMemory;
   bool groups;
   bool sharedProcess;
-  /// Makes the world of `ranks` ranks with these channels, whose ends are
-  /// ranks below `ranks`.
+  bool collectives;
+  /// Makes the world of `ranks` ranks with these channels and collectives,
+  /// whose ranks must be below `ranks`.
   Status (*make)(uint32_t ranks, std::span<const Channel> channels,
+                 std::span<const Collective> collectives,
                  std::unique_ptr<World> &world);
 };
 
@@ -148,6 +158,7 @@ const BackendInfo *findBackend(std::string_view text);
 
 #define SLUICE_BACKEND(Name, ...)                                              \
   Status make##Name##World(uint32_t ranks, std::span<const Channel> channels,  \
+                           std::span<const Collective> collectives,            \
                            std::unique_ptr<World> &world);
 #include "runtime/Backends.def"
 

@@ -4,8 +4,9 @@
 namespace sluice::runtime {
 
 static constexpr BackendInfo kBackends[] = {
-#define SLUICE_BACKEND(Name, Text, HostMemory, Groups, SharedProcess)          \
-  {Text, HostMemory, Groups, SharedProcess, make##Name##World},
+#define SLUICE_BACKEND(Name, Text, HostMemory, Groups, SharedProcess,          \
+                       Collectives)                                            \
+  {Text, HostMemory, Groups, SharedProcess, Collectives, make##Name##World},
 #include "runtime/Backends.def"
 };
 

@@ -56,6 +56,11 @@ Outcome Executor::step(uint64_t number, Failure &failure) {
 uint32_t Executor::enqueue(uint32_t position) {
   const uint32_t end = steps[position].groupEnd;
   const uint8_t stream = steps[position].stream;
+  const std::span<const Join> joined = joinsOf(position);
+  for (const Join &join : joined) {
+    backend.record(join.stream, join.came);
+    backend.wait(stream, join.came);
+  }
   for (uint32_t w = steps[position].firstWait; w < steps[end - 1].lastWait; ++w)
     backend.wait(stream, waitEvents[w]);
   if (end == position + 1 || isCompute(steps[position].op)) {
@@ -70,6 +75,10 @@ uint32_t Executor::enqueue(uint32_t position) {
   for (uint32_t i = position; i < end; ++i)
     if (steps[i].event != kNone)
       backend.record(stream, steps[i].event);
+  for (const Join &join : joined) {
+    backend.record(stream, join.left);
+    backend.wait(join.stream, join.left);
+  }
   return end;
 }
 
@@ -96,6 +105,10 @@ void Executor::enqueueOp(uint32_t position) {
   case Op::RecvGradients:
   case Op::RecvTied:
     backend.receive(s.stream, position, s.index, s.data, s.bytes);
+    break;
+  case Op::AllReduceGradients:
+    backend.allReduce(s.stream, position, s.index, info(s.op).element, s.data,
+                      s.bytes);
     break;
   }
 }
@@ -158,6 +171,7 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvGradients:
   case Op::SendTied:
   case Op::RecvTied:
+  case Op::AllReduceGradients:
     break; // never launched
   }
   failure.message = "is not a computation";

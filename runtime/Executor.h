@@ -14,6 +14,7 @@
 #include "runtime/sluice.h"
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -98,16 +99,31 @@ private:
     uint32_t firstWait = 0; ///< in waitEvents
     uint32_t lastWait = 0;
     uint32_t event = kNone; ///< that it records
-    uint32_t index = kNone; ///< in calls, or the channel
+    uint32_t index = kNone; ///< in calls, or the channel or collective
     uint32_t stage = kNone; ///< in stages
     uint32_t groupEnd = 0;  ///< position after its group
+    uint32_t firstJoin = 0; ///< in joins, of a group's first operation
+    uint32_t lastJoin = 0;
     Op op = Op::Forward;
-    uint8_t stream = 0;
+    uint8_t stream = 0; ///< that runs it: of a group, that of its first
+  };
+
+  /// A stream of which a group has members, but not the first: it comes to the
+  /// group's stream before, and goes on after.
+  struct Join {
+    uint32_t came; ///< event that it records
+    uint32_t left; ///< event that it waits for
+    uint8_t stream;
   };
 
   Executor(const sluice_module &stageModule, Backend &device,
            RankProgress &told)
       : module(stageModule), backend(device), progress(told) {}
+  std::span<const Join> joinsOf(uint32_t position) const {
+    const Step &step = steps[position];
+    return std::span(joins).subspan(step.firstJoin,
+                                    step.lastJoin - step.firstJoin);
+  }
   uint32_t enqueue(uint32_t position);
   void enqueueOp(uint32_t position);
   bool stepOptimizer(const Step &step, void *stream, CostSum *cost,
@@ -119,6 +135,7 @@ private:
   std::string run; ///< the plan's run section, as the modules read it
   std::vector<std::unique_ptr<StageSlot>> stages;
   std::vector<Step> steps;
+  std::vector<Join> joins;
   std::vector<uint32_t> waitEvents;
   std::vector<sluice_call> calls;
   std::vector<sluice_buffer> callBuffers;

@@ -3,6 +3,8 @@
 
 #include "runtime/ModuleCall.h"
 
+#include <algorithm>
+
 namespace sluice::runtime {
 
 static_assert(SLUICE_NO_STAGE == kNone);
@@ -64,11 +66,10 @@ Status ExecutorLoader::checkGroup(uint32_t first, uint32_t end) const {
   if (end == first + 1)
     return {};
   for (uint32_t i = first; i < end; ++i) {
-    if (list.ops[i].stream != list.ops[first].stream)
-      return Status::input(opText(i) + ": a group on two streams");
-    if (isMessage(list.ops[i].op) != isMessage(list.ops[first].op))
+    if (isCommunication(list.ops[i].op) != isCommunication(list.ops[first].op))
       return Status::input(opText(i) +
-                           ": a group holds messages, or what computes");
+                           ": a group holds what communicates, or what "
+                           "computes");
   }
   return {};
 }
@@ -78,15 +79,18 @@ RankNeeds ExecutorLoader::countNeeds() const {
   needs.arenaBytes = list.arenaBytes;
   needs.commands.resize(list.streams.size());
   for (const Executor::Step &step : executor.steps) {
-    needs.commands[step.stream] +=
-        1 + (step.lastWait - step.firstWait) + (step.event != kNone);
-    needs.events += step.event != kNone;
+    needs.commands[step.stream] += 1 + (step.lastWait - step.firstWait) +
+                                   (step.event != kNone) +
+                                   2 * (step.lastJoin - step.firstJoin);
   }
+  for (const Executor::Join &join : executor.joins)
+    needs.commands[join.stream] += 2;
   for (uint32_t i = 0, end; i < list.ops.size(); i = end) {
     end = executor.steps[i].groupEnd;
     needs.commands[list.ops[i].stream] +=
-        end > i + 1 && isMessage(list.ops[i].op);
+        end > i + 1 && isCommunication(list.ops[i].op);
   }
+  needs.events = events;
   needs.compute = &executor;
   needs.progress = &executor.progress;
   return needs;
@@ -96,7 +100,6 @@ RankNeeds ExecutorLoader::countNeeds() const {
 void ExecutorLoader::makeSteps() {
   std::vector<Executor::Step> &steps = executor.steps;
   steps.resize(list.ops.size());
-  uint32_t events = 0;
   for (const uint32_t wait : list.waits)
     if (steps[wait].event == kNone)
       steps[wait].event = events++;
@@ -113,9 +116,28 @@ void ExecutorLoader::makeSteps() {
   }
   for (uint32_t i = 0, end; i < steps.size(); i = end) {
     end = groupEnd(i);
-    for (uint32_t member = i; member < end; ++member)
-      steps[member].groupEnd = end;
+    makeGroup(i, end);
   }
+}
+
+/// A group runs on the stream of its first operation, which the streams of the
+/// others join for its time.
+void ExecutorLoader::makeGroup(uint32_t first, uint32_t end) {
+  Executor::Step &leader = executor.steps[first];
+  leader.firstJoin = static_cast<uint32_t>(executor.joins.size());
+  for (uint32_t member = first; member < end; ++member) {
+    Executor::Step &step = executor.steps[member];
+    step.groupEnd = end;
+    const auto known = std::find_if(
+        executor.joins.begin() + leader.firstJoin, executor.joins.end(),
+        [&](const Executor::Join &join) { return join.stream == step.stream; });
+    if (step.stream != leader.stream && known == executor.joins.end()) {
+      executor.joins.push_back({events, events + 1, step.stream});
+      events += 2;
+    }
+    step.stream = leader.stream;
+  }
+  leader.lastJoin = static_cast<uint32_t>(executor.joins.size());
 }
 
 //===----------------------------------------------------------------------===//
@@ -137,11 +159,16 @@ Status ExecutorLoader::makeStages() {
 void ExecutorLoader::addSlots() {
   slotOfStage.assign(plan.stages.size(), kNone);
   for (const PlanOp &op : list.ops) {
-    if (isMessage(op.op) || slotOfStage[op.stage] != kNone)
+    const uint32_t slot = slotOfStage[op.stage];
+    if (op.op == Op::AllReduceGradients && slot != kNone)
+      executor.stages[slot]->facts.reduced_ranks =
+          static_cast<uint32_t>(plan.collectives[op.channel].ranks.size());
+    if (isCommunication(op.op) || slot != kNone)
       continue;
     slotOfStage[op.stage] = static_cast<uint32_t>(executor.stages.size());
     executor.stages.push_back(std::make_unique<Executor::StageSlot>());
     executor.stages.back()->facts.stage = op.stage;
+    executor.stages.back()->facts.reduced_ranks = 1;
   }
 }
 

@@ -37,12 +37,13 @@ private:
   Status checkGroup(uint32_t first, uint32_t end) const;
   RankNeeds countNeeds() const;
   void makeSteps();
+  void makeGroup(uint32_t first, uint32_t end);
   Status bindStages();
   Status bindStage(Executor::StageSlot &slot);
   void findState();
   Status prepareOps();
   Status prepareOp(uint32_t op);
-  Status prepareMessage(uint32_t op);
+  Status prepareCommunication(uint32_t op);
   Status prepareAdd(uint32_t op);
   Status prepareStep(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
@@ -71,6 +72,7 @@ private:
   const sluice_module &module;
   Executor &executor;
   std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
+  uint32_t events = 0;
   std::byte *base = nullptr;
 };
 

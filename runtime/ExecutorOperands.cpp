@@ -137,12 +137,13 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
   return status;
 }
 
-Status ExecutorLoader::prepareMessage(uint32_t op) {
+/// A message or a collective.
+Status ExecutorLoader::prepareCommunication(uint32_t op) {
   const std::span<const Operand> operands = list.operandsOf(op);
   if (operands.size() != 1)
     return Status::input(opText(op) + ": has " +
                          std::to_string(operands.size()) +
-                         " operands, a message has one");
+                         " operands, what communicates has one");
   const sluice_buffer buffer = bufferAt(operands[0].buffer);
   executor.steps[op].index = list.ops[op].channel;
   executor.steps[op].data = buffer.data;
@@ -198,7 +199,8 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::RecvGradients:
   case Op::SendTied:
   case Op::RecvTied:
-    return prepareMessage(op);
+  case Op::AllReduceGradients:
+    return prepareCommunication(op);
   case Op::AddGradients:
     return prepareAdd(op);
   case Op::OptimizerStep:

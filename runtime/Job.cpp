@@ -275,7 +275,9 @@ Status JobRunner::prepare() {
   job->costBegin =
       options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
   job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
-  if (Status s = backend->make(ranks, plan.channels, job->world); !s.ok())
+  if (Status s =
+          backend->make(ranks, plan.channels, plan.collectives, job->world);
+      !s.ok())
     return s;
   std::vector<Bytes> arenas;
   for (const RankPlan &rank : plan.ranks)

@@ -21,6 +21,19 @@ std::string describeOp(const Plan &plan, Id rank, uint32_t op) {
   return nameOf(planOp) + " (" + specPlace(plan, planOp.stage) + ")";
 }
 
+/// Whether `op` is in the group of the operation before it.
+static bool joinsGroup(const RankPlan &rank, uint32_t op) {
+  return op > 0 && rank.ops[op].group != kNone &&
+         rank.ops[op - 1].group == rank.ops[op].group;
+}
+
+/// The first operation of the group of `op`, whose stream runs the group.
+static uint32_t groupBegin(const RankPlan &rank, uint32_t op) {
+  while (joinsGroup(rank, op))
+    --op;
+  return op;
+}
+
 /// The list of a rank, with what has ended of it.
 namespace {
 class Ended {
@@ -29,8 +42,10 @@ public:
       : ended(rank.ops.size()), next(rank.streams.size(), kNone) {
     std::vector<uint32_t> left(done.begin(), done.end());
     left.resize(next.size());
+    uint8_t stream = kComputeStream;
     for (uint32_t i = 0; i < rank.ops.size(); ++i) {
-      const uint8_t stream = rank.ops[i].stream;
+      if (!joinsGroup(rank, i))
+        stream = rank.ops[i].stream;
       if (left[stream] != 0) {
         --left[stream];
         ended[i] = true;
@@ -56,12 +71,31 @@ private:
 };
 } // namespace
 
-/// A local operation that `op` waits for and that has not ended, or kNone.
+/// The last operation of `stream` before `op`, or kNone.
+static uint32_t before(const RankPlan &rank, uint8_t stream, uint32_t op) {
+  while (op-- > 0)
+    if (rank.ops[op].stream == stream)
+      return op;
+  return kNone;
+}
+
+/// A local operation that `op`, or its group, waits for and that has not ended,
+/// or kNone.
 static uint32_t unmetWait(const RankPlan &rank, const Ended &ended,
                           uint32_t op) {
-  for (const uint32_t wait : rank.waitsOf(op))
-    if (!ended[wait])
-      return wait;
+  const uint32_t first = groupBegin(rank, op);
+  for (uint32_t i = first;
+       i == first || (i < rank.ops.size() && joinsGroup(rank, i)); ++i) {
+    for (const uint32_t wait : rank.waitsOf(i))
+      if (!ended[wait])
+        return wait;
+    // A group waits on all of its members' streams.
+    if (i != first && rank.ops[i].stream == rank.ops[i - 1].stream)
+      continue;
+    const uint32_t last = before(rank, rank.ops[i].stream, first);
+    if (last != kNone && !ended[last])
+      return last;
+  }
   return kNone;
 }
 
@@ -98,6 +132,24 @@ static std::string describePeer(const Plan &plan, Id rank, uint32_t op) {
   return who + " to reach " + nameOf(plan.ranks[peer].ops[mate]);
 }
 
+/// "ranks 1, 2 and 4 to reach 0ALL_REDUCE_G".
+static std::string describeOthers(const Plan &plan, Id rank, uint32_t op) {
+  constexpr size_t kNamed = 8;
+  const PlanOp &own = plan.ranks[rank].ops[op];
+  std::vector<Id> others = plan.collectives[own.channel].ranks;
+  std::erase(others, rank);
+  if (others.size() > kNamed)
+    return "the other " + std::to_string(others.size()) +
+           " ranks of its collective to reach " + nameOf(own);
+  std::string who = others.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < others.size(); ++i)
+    who += (i == 0                   ? ""
+            : i + 1 == others.size() ? " and "
+                                     : ", ") +
+           std::to_string(others[i]);
+  return who + " to reach " + nameOf(own);
+}
+
 /// Follows the waits from the computing stream to what holds everything up.
 static Standing standingInList(const Plan &plan, Id rank,
                                const Snapshot &snapshot) {
@@ -112,7 +164,7 @@ static Standing standingInList(const Plan &plan, Id rank,
     const uint32_t wait = unmetWait(list, ended, op);
     if (wait == kNone)
       break;
-    const uint32_t holder = ended.at(list.ops[wait].stream);
+    const uint32_t holder = ended.at(list.ops[groupBegin(list, wait)].stream);
     if (holder == op)
       return {op, false, "its own " + nameOf(list.ops[wait])};
     op = holder;
@@ -122,6 +174,8 @@ static Standing standingInList(const Plan &plan, Id rank,
             "its own " + nameOf(list.ops[unmetWait(list, ended, op)])};
   if (isMessage(list.ops[op].op))
     return {op, false, describePeer(plan, rank, op)};
+  if (isCollective(list.ops[op].op))
+    return {op, false, describeOthers(plan, rank, op)};
   return {op, true, "the module to return"};
 }
 

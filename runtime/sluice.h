@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 3
+#define SLUICE_MODULE_VERSION 4
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -50,6 +50,10 @@ typedef struct sluice_stage {
    * gradients of both. SLUICE_NO_STAGE and 0 where there is none. */
   uint32_t tied_stage;
   uint64_t tied_bytes;
+  /* How many ranks hold the stage and sum its gradients in place, as 32-bit
+   * floats, after its last backward of a step and before optimizer_step; 1
+   * where the runtime sums nothing. A module with other gradients refuses. */
+  uint32_t reduced_ranks;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
   /* Lines "key=value": the run section of the spec (data, steps, seed, …). */

@@ -89,7 +89,9 @@ void JsonReport::bytes(const RankReport &rank) {
     json.attribute("peak_operation", nullptr);
   else
     json.attribute("peak_operation", rank.peakOperation);
+  json.attribute("live_bytes", rank.memory.aligned);
   json.attribute("arena_bytes", rank.arenaBytes);
+  json.attribute("fragmentation_bytes", rank.fragmentation);
   json.attributeObject("memory", [&] {
     for (unsigned heading = 0; heading < kHeadingCount; ++heading)
       json.attribute(ref(headingName(heading)), rank.memory.byHeading[heading]);

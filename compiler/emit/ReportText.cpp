@@ -162,7 +162,7 @@ void TextReport::memory() {
   std::vector<std::string> heading{"rank"};
   for (unsigned i = 0; i < kHeadingCount; ++i)
     heading.emplace_back(headingName(i));
-  heading.insert(heading.end(), {"peak", "at", "arena"});
+  heading.insert(heading.end(), {"peak", "at", "live", "arena", "over live"});
   Table table(heading);
   for (Id number = 0; number < report.perRank.size(); ++number) {
     const RankReport &rank = report.perRank[number];
@@ -172,11 +172,15 @@ void TextReport::memory() {
     row.insert(row.end(),
                {formatBytes(rank.memory.bytes),
                 rank.peakOperation.empty() ? "-" : rank.peakOperation,
-                formatBytes(rank.arenaBytes)});
+                formatBytes(rank.memory.aligned), formatBytes(rank.arenaBytes),
+                percent(static_cast<double>(rank.fragmentation),
+                        static_cast<double>(rank.memory.aligned))});
     table.add(row);
   }
   out << "memory at each rank's peak" << limit() << '\n';
   table.print(out);
+  out << "  (live: the peak with each buffer rounded up to " << kBufferAlignment
+      << " bytes; over live: what the arena has more)\n";
   largest();
 }
 

@@ -15,7 +15,22 @@ struct Spec;
 
 /// Embedding and head of a transformer are layers too, placed before the first
 /// and after the last, but not counted as layers of the model.
-enum class LayerKind : uint8_t { Explicit, Embedding, Block, Head };
+/// The layers of multi-token prediction stand before the head, and are not
+/// counted either.
+enum class LayerKind : uint8_t { Explicit, Embedding, Block, Mtp, Head };
+
+/// Numbers of parameters that one device holds: those of experts are copied to
+/// fewer devices than the others.
+struct HeldParameters {
+  uint64_t dense = 0;
+  uint64_t experts = 0;
+
+  HeldParameters &operator+=(const HeldParameters &other) {
+    dense += other.dense;
+    experts += other.experts;
+    return *this;
+  }
+};
 
 /// One layer: times per microbatch on one rank, bytes per microbatch on one
 /// device. The bytes are those of ir/README.md, "What memory bound means".
@@ -26,16 +41,28 @@ struct Layer {
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
   Ticks overlapSaving = 0; ///< of a forward together with a backward
-  uint64_t parameters = 0; ///< count
+  Ticks recomputeFull = 0; ///< what full recomputation adds to the backward ...
+  Ticks recomputeSelective = 0;  ///< ... and what selective adds
+  uint64_t parameters = 0;       ///< count, of the whole layer
+  uint64_t activeParameters = 0; ///< of those, what one token uses
+  HeldParameters held;           ///< of those, what one device holds
   Bytes activation = 0;
   Bytes keptForWeight = 0;
   Bytes output = 0; ///< what it hands to the next layer
   Bytes workspace = 0;
+  /// What full recomputation starts from: its input.
+  Bytes checkpoint = 0;
+  Bytes remade = 0; ///< of activation, what selective recomputation makes again
   SourceLocation location;
 
   bool counted() const {
     return kind == LayerKind::Explicit || kind == LayerKind::Block;
   }
+};
+
+/// Bytes of parameters, gradients and optimizer.
+struct StateBytes {
+  Bytes parameters = 0, gradients = 0, optimizer = 0;
 };
 
 /// A model as a list of layers and what holds for all of them.
@@ -45,11 +72,20 @@ struct Model {
   std::vector<Layer> layers;
   /// Bytes per parameter.
   Bytes parameterBytes = 2, gradientBytes = 4, optimizerBytes = 12;
+  /// Devices that hold the same parameters, and the same experts; from level 1
+  /// of ZeRO (Rajbhandari et al., arXiv 1910.02054) they divide the optimizer,
+  /// from 2 gradients too, from 3 parameters too.
+  uint32_t copies = 1, expertCopies = 1, zero = 0;
+  /// Numbers of the table that the embedding and a tied head share, on one
+  /// device; 0 where they are not tied.
+  uint64_t tiedTable = 0;
   /// Lines `key=value` that every stage's module description begins with
   /// (hidden=128, …); empty for explicit layers.
   std::string description;
 
   uint32_t countedLayers() const;
+  /// Bytes of training state on one device that holds so many parameters.
+  StateBytes stateOf(const HeldParameters &held) const;
 };
 
 /// Makes the model of a parsed spec; none after reporting faults (overflow,

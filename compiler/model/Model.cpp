@@ -1,5 +1,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/model/Network.h"
+#include "compiler/model/Parallel.h"
+#include "compiler/model/Shape.h"
 #include "compiler/model/Transformer.h"
 #include "compiler/spec/Spec.h"
 
@@ -7,7 +9,17 @@
 
 namespace sluice {
 
-using Wide = unsigned __int128;
+StateBytes Model::stateOf(const HeldParameters &held) const {
+  auto bytes = [&](Bytes each, uint32_t level) {
+    auto share = [&](uint64_t count, uint32_t devices) {
+      uint64_t by = zero >= level ? devices : 1;
+      return (count * each + by - 1) / by;
+    };
+    return share(held.dense, copies) + share(held.experts, expertCopies);
+  };
+  return {bytes(parameterBytes, 3), bytes(gradientBytes, 2),
+          bytes(optimizerBytes, 1)};
+}
 
 uint32_t Model::countedLayers() const {
   return static_cast<uint32_t>(
@@ -15,7 +27,9 @@ uint32_t Model::countedLayers() const {
                     [](const Layer &layer) { return layer.counted(); }));
 }
 
-static Layer explicitLayer(const LayerSpec &spec) {
+/// Times and sizes are those of one device; parameters are the whole layer's,
+/// which tensor parallelism divides evenly.
+static Layer explicitLayer(const LayerSpec &spec, uint32_t tensorParallel) {
   Layer layer;
   layer.name = spec.name.given ? spec.name.value : "layer";
   layer.forward = spec.forward;
@@ -28,19 +42,28 @@ static Layer explicitLayer(const LayerSpec &spec) {
   if (spec.overlappedPair.given)
     layer.overlapSaving = layer.forward + layer.backwardInput +
                           layer.backwardWeight - spec.overlappedPair.value;
-  layer.parameters = spec.parameters;
+  layer.parameters = layer.activeParameters = spec.parameters;
+  layer.held.dense = spec.parameters / tensorParallel +
+                     (spec.parameters % tensorParallel != 0);
   layer.activation = spec.activationBytes;
   layer.keptForWeight = spec.keptForWeight;
   layer.output = spec.outputBytes;
   layer.workspace = spec.workspaceBytes;
+  layer.remade = layer.activation - layer.keptForWeight;
+  layer.recomputeFull = layer.forward;
   layer.location = spec.where;
   return layer;
 }
 
 static void addExplicitLayers(const Spec &spec, Model &model) {
-  for (const LayerSpec &layer : spec.model.layers)
-    model.layers.insert(model.layers.end(), layer.repeat.value,
-                        explicitLayer(layer));
+  for (const LayerSpec &of : spec.model.layers) {
+    Layer layer = explicitLayer(of, spec.pipeline.tensorParallel);
+    for (uint32_t i = 0; i < of.repeat.value; ++i) {
+      if (!model.layers.empty())
+        layer.checkpoint = model.layers.back().output;
+      model.layers.push_back(layer);
+    }
+  }
 }
 
 static std::string microbatches(uint32_t count) {
@@ -56,8 +79,11 @@ static bool checkComputeTime(const Spec &spec, const Model &model,
                              Diagnostics &diagnostics) {
   Wide total = 0;
   uint32_t count = spec.pipeline.microbatches;
+  bool again = recomputes(spec.pipeline);
   for (const Layer &layer : model.layers) {
     total += Wide(layer.forward) + layer.backwardInput + layer.backwardWeight;
+    if (again)
+      total += std::max(layer.recomputeFull, layer.recomputeSelective);
     if (total * count > Wide(kMaxTicks)) {
       diagnostics.error(layer.location,
                         "up to this layer the times of " + microbatches(count) +
@@ -117,17 +143,42 @@ static bool checkBytes(const Spec &spec, const Model &model,
   return true;
 }
 
+/// Who divides the training state with whom.
+static void setCopies(const PipelineSpec &pipeline, Model &model) {
+  model.copies = pipeline.dataParallel * pipeline.contextParallel;
+  model.expertCopies =
+      std::max<uint32_t>(model.copies / pipeline.expertParallel, 1);
+  model.zero = pipeline.zero;
+}
+
+/// While a layer runs, it has those of its parameters and gradients whole that
+/// ZeRO divides else.
+static void addGathered(Model &model) {
+  Bytes each = (model.zero >= 2 ? model.gradientBytes : 0) +
+               (model.zero >= 3 ? model.parameterBytes : 0);
+  for (Layer &layer : model.layers) {
+    Wide count = (model.copies > 1 ? layer.held.dense : 0) +
+                 Wide(model.expertCopies > 1 ? layer.held.experts : 0);
+    layer.workspace = toBytes(layer.workspace + count * each);
+  }
+}
+
 std::optional<Model> buildModel(const Spec &spec, Diagnostics &diagnostics) {
+  if (!checkParallel(spec, diagnostics))
+    return std::nullopt;
   Model model;
   model.name = spec.model.name;
   model.timeUnit = spec.model.timeUnit;
   model.parameterBytes = spec.model.parameterBytes;
   model.gradientBytes = spec.model.gradientBytes;
   model.optimizerBytes = spec.model.optimizerBytes;
-  if (spec.model.transformer)
+  setCopies(spec.pipeline, model);
+  if (spec.model.transformer) {
     addTransformerLayers(spec, model);
-  else
+    addGathered(model);
+  } else {
     addExplicitLayers(spec, model);
+  }
   const ClusterSpec &cluster = spec.cluster;
   bool fits = checkComputeTime(spec, model, diagnostics);
   fits = checkBytes(spec, model, diagnostics) && fits;

@@ -1,219 +1,93 @@
 #include "compiler/partition/Partition.h"
+#include "compiler/partition/Cut.h"
 #include "ir/ModuleKeys.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace sluice {
 
 namespace {
 
-using Counts = std::vector<uint32_t>;
-
 std::string number(uint64_t value) { return std::to_string(value); }
 
-/// Finds how many layers each stage takes, as the layout says. Counts are of
-/// counted layers, but for `balanced`, whose are of all.
-class Cutter {
-public:
-  Cutter(const Spec &theSpec, const Model &theModel, uint32_t stageCount,
-         Diagnostics &sink)
-      : spec(theSpec), model(theModel), diagnostics(sink),
-        layers(theModel.countedLayers()), stages(stageCount),
-        embedding(model.layers.front().kind == LayerKind::Embedding),
-        head(model.layers.back().kind == LayerKind::Head) {}
-
-  /// Entries of model.layers per stage; none after a report.
-  std::optional<Counts> cut() const {
-    const Layout &layout = spec.pipeline.layout;
-    if (std::holds_alternative<LayoutAuto>(layout))
-      return balanced();
-    std::optional<Counts> counts;
-    if (const auto *list = std::get_if<Counts>(&layout))
-      counts = listed(*list);
-    else if (const auto *ends = std::get_if<LayoutEnds>(&layout))
-      counts = withEnds(*ends);
-    else
-      counts = even();
-    if (!counts || !checkEmpty(*counts))
-      return std::nullopt;
-    counts->front() += embedding;
-    counts->back() += head;
-    return counts;
+/// Adds what a layer saves; what its backward makes again lies in the
+/// workspace, for one layer at a time.
+void addSaved(Stage &stage, const Layer &layer, RecomputePolicy policy) {
+  Bytes saved = layer.activation, kept = layer.keptForWeight;
+  switch (policy) {
+  case RecomputePolicy::None:
+    break;
+  case RecomputePolicy::Selective:
+    saved -= layer.remade;
+    break;
+  case RecomputePolicy::Full:
+    saved = std::min(layer.checkpoint, layer.activation);
+    kept = 0;
+    break;
   }
-
-private:
-  std::nullopt_t fail(const std::string &message) const {
-    const Located<Layout> &layout = spec.pipeline.layout;
-    SourceLocation where =
-        layout.given ? layout.where : spec.pipeline.ranks.where;
-    diagnostics.error(where, message);
-    return std::nullopt;
-  }
-
-  std::optional<Counts> balanced() const;
-  std::optional<Counts> even() const;
-  std::optional<Counts> listed(const Counts &list) const;
-  std::optional<Counts> withEnds(LayoutEnds ends) const;
-  bool checkEmpty(const Counts &counts) const;
-
-  const Spec &spec;
-  const Model &model;
-  Diagnostics &diagnostics;
-  uint32_t layers, stages;
-  bool embedding, head;
-};
-
-Ticks largestPart(const std::vector<Ticks> &costs, const Counts &counts) {
-  Ticks largest = 0;
-  auto at = costs.begin();
-  for (uint32_t count : counts) {
-    largest = std::max(largest, std::accumulate(at, at + count, Ticks(0)));
-    at += count;
-  }
-  return largest;
+  Bytes again = policy == RecomputePolicy::Full ? layer.activation
+                                                : layer.activation - saved;
+  stage.bytes.activation += saved;
+  stage.bytes.keptForWeight += kept;
+  stage.bytes.workspace =
+      std::max(stage.bytes.workspace, layer.workspace + again);
 }
 
-/// Min-max over `costs` where the first two and the last two may be bound
-/// together, to count as one; empty if that leaves fewer than `stages`.
-Counts bound(std::vector<Ticks> costs, uint32_t stages, bool first, bool last) {
-  if (costs.size() < size_t(stages) + first + last)
-    return {};
-  if (first) {
-    costs[1] += costs[0];
-    costs.erase(costs.begin());
-  }
-  if (last) {
-    costs[costs.size() - 2] += costs.back();
-    costs.pop_back();
-  }
-  Counts counts = partitionMinMax(costs, stages);
-  counts.front() += first;
-  counts.back() += last;
-  return counts;
-}
-
-/// The exact min-max over all layers; of its solutions one that leaves neither
-/// embedding nor head without a block, if there is one.
-std::optional<Counts> Cutter::balanced() const {
-  if (stages > model.layers.size())
-    return fail("there are " + number(stages) + " stages, but only " +
-                number(model.layers.size()) + " layers" +
-                (embedding ? ", embedding and head counted" : ""));
-  std::vector<Ticks> costs;
-  for (const Layer &layer : model.layers)
-    costs.push_back(layer.forward + layer.backwardInput + layer.backwardWeight);
-  Counts best = partitionMinMax(costs, stages);
-  Ticks largest = largestPart(costs, best);
-  constexpr bool kBindings[][2] = {{true, true}, {true, false}, {false, true}};
-  for (auto [first, last] : kBindings) {
-    if ((first && !embedding) || (last && !head))
-      continue;
-    Counts counts = bound(costs, stages, first, last);
-    if (!counts.empty() && largestPart(costs, counts) == largest)
-      return counts;
-  }
-  return best;
-}
-
-std::optional<Counts> Cutter::even() const {
-  if (layers % stages != 0)
-    return fail("layer count is " + number(layers) + ", not divisible by " +
-                number(stages) + " stages");
-  return Counts(stages, layers / stages);
-}
-
-std::optional<Counts> Cutter::listed(const Counts &list) const {
-  bool ok = true;
-  if (list.size() != stages) {
-    fail("layout has " + number(list.size()) +
-         (list.size() == 1 ? " stage" : " stages") + ", but there are " +
-         number(stages) + " on " + number(spec.pipeline.ranks) +
-         (spec.pipeline.ranks.value == 1 ? " rank" : " ranks"));
-    ok = false;
-  }
-  uint64_t sum = std::accumulate(list.begin(), list.end(), uint64_t(0));
-  if (sum != layers) {
-    fail("layout holds " + number(sum) + " layers, but the model has " +
-         number(layers));
-    ok = false;
-  }
-  return ok ? std::optional(list) : std::nullopt;
-}
-
-std::optional<Counts> Cutter::withEnds(LayoutEnds ends) const {
-  uint64_t taken = uint64_t(ends.first) + ends.last;
-  if (stages == 1)
-    return fail("layout with first and last needs at least 2 stages, but "
-                "there is 1");
-  if (taken > layers || (stages == 2 && taken != layers))
-    return fail("layout holds " + number(taken) +
-                " layers in its first and last stage, but the model has " +
-                number(layers));
-  Counts counts(stages, 0);
-  if (stages > 2) {
-    uint32_t rest = layers - static_cast<uint32_t>(taken);
-    if (rest % (stages - 2) != 0)
-      return fail("layout leaves " + number(rest) + " layers for " +
-                  number(stages - 2) +
-                  " stages between the first and the last, not divisible");
-    std::fill(counts.begin(), counts.end(), rest / (stages - 2));
-  }
-  counts.front() = ends.first;
-  counts.back() = ends.last;
-  return counts;
-}
-
-/// A stage must have something to compute: a layer, embedding or head.
-bool Cutter::checkEmpty(const Counts &counts) const {
-  for (uint32_t stage = 0; stage < stages; ++stage) {
-    bool other = (stage == 0 && embedding) || (stage + 1 == stages && head);
-    if (counts[stage] == 0 && !other) {
-      fail("layout leaves stage " + number(stage) + " without layers");
-      return false;
-    }
-  }
-  return true;
-}
-
-/// Adds one layer to a stage.
-void addLayer(Stage &stage, const Layer &layer) {
+/// Adds one layer to a stage. The head is never computed again.
+void addLayer(Stage &stage, const Layer &layer, RecomputePolicy policy) {
+  if (layer.kind == LayerKind::Head)
+    policy = RecomputePolicy::None;
   stage.layers += layer.counted();
   stage.forward += layer.forward;
-  stage.backwardInput += layer.backwardInput;
+  stage.backwardInput += layer.backwardInput + recomputeTime(layer, policy);
   stage.backwardWeight += layer.backwardWeight;
   stage.overlapSaving += layer.overlapSaving;
   stage.parameterCount += layer.parameters;
-  stage.activeParameterCount += layer.parameters;
-  stage.bytes.activation += layer.activation;
-  stage.bytes.keptForWeight += layer.keptForWeight;
-  stage.bytes.workspace = std::max(stage.bytes.workspace, layer.workspace);
+  stage.activeParameterCount += layer.activeParameters;
+  addSaved(stage, layer, policy);
 }
 
-/// Parameters of the table that the embedding and a tied head share; 0 where
-/// they are not tied.
-uint64_t tiedTable(const Spec &spec) {
-  const std::optional<TransformerSpec> &shape = spec.model.transformer;
-  if (!shape || !shape->tiedEmbeddings)
-    return 0;
-  return uint64_t(shape->vocab) * shape->hidden;
+/// Whether `pipeline.recompute` has one policy for all stages, or as many as
+/// there are.
+bool checkRecompute(const Spec &spec, uint32_t stages,
+                    Diagnostics &diagnostics) {
+  const Located<Recompute> &given = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&*given);
+  if (!list || list->size() == stages)
+    return true;
+  diagnostics.error(given.where,
+                    "recompute has " + number(list->size()) +
+                        (list->size() == 1 ? " entry" : " entries") +
+                        ", there are " + number(stages) + " stages");
+  return false;
 }
 
-/// Bytes of the stage's own parameters, and of those of `table` if it has the
+/// The policy of a stage.
+RecomputePolicy policyOf(const Spec &spec, size_t stage) {
+  const Recompute &recompute = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
+  return list ? (*list)[stage] : std::get<RecomputePolicy>(recompute);
+}
+
+/// Bytes of what the stage holds itself, and of the tied table if it has the
 /// head: of a copy where the embedding is elsewhere; else of gradients alone,
 /// since those of embedding and head are summed apart until the step.
-void setState(Stage &stage, const Model &model, uint64_t table, bool embedding,
-              bool head) {
-  uint64_t stored = stage.parameterCount + (head && !embedding ? table : 0);
-  uint64_t summed = stage.parameterCount + (head ? table : 0);
-  stage.bytes.parameters = stored * model.parameterBytes;
-  stage.bytes.gradients = summed * model.gradientBytes;
-  stage.bytes.optimizer = stored * model.optimizerBytes;
+void setState(Stage &stage, const Model &model, const HeldParameters &held,
+              bool embedding, bool head) {
+  HeldParameters stored = held, summed = held;
+  if (head)
+    summed.dense += model.tiedTable;
+  if (head && !embedding)
+    stored.dense += model.tiedTable;
+  StateBytes state = model.stateOf(stored);
+  stage.bytes.parameters = state.parameters;
+  stage.bytes.gradients = model.stateOf(summed).gradients;
+  stage.bytes.optimizer = state.optimizer;
 }
 
 /// The embedding is in the first stage, the head in the last.
-void tieEnds(const Spec &spec, const Model &model, std::vector<Stage> &stages) {
-  Bytes bytes = tiedTable(spec) * model.gradientBytes;
+void tieEnds(const Model &model, std::vector<Stage> &stages) {
+  Bytes bytes = model.stateOf({model.tiedTable, 0}).gradients;
   if (bytes == 0 || stages.size() < 2)
     return;
   Stage &first = stages.front(), &last = stages.back();
@@ -234,17 +108,23 @@ std::string describe(const Model &model, const Stage &stage, bool embedding,
          line(stagekeys::kEmbedding, embedding) + line(stagekeys::kHead, head);
 }
 
-/// The stage of the layers [begin, end), of which `counted` come before it.
+/// The stage of the layers [begin, end), of which `counted` come before it; of
+/// none, where a layout string has an empty stage.
 Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
-                uint32_t counted) {
+                uint32_t counted, RecomputePolicy policy) {
   Stage stage;
   stage.firstLayer = counted;
-  stage.location = model.layers[begin].location;
-  for (size_t i = begin; i < end; ++i)
-    addLayer(stage, model.layers[i]);
-  bool embedding = model.layers[begin].kind == LayerKind::Embedding;
-  bool head = model.layers[end - 1].kind == LayerKind::Head;
-  setState(stage, model, tiedTable(spec), embedding, head);
+  stage.location =
+      begin < end ? model.layers[begin].location : spec.pipeline.layout.where;
+  HeldParameters held;
+  for (size_t i = begin; i < end; ++i) {
+    addLayer(stage, model.layers[i], policy);
+    held += model.layers[i].held;
+  }
+  bool embedding =
+      begin < end && model.layers[begin].kind == LayerKind::Embedding;
+  bool head = begin < end && model.layers[end - 1].kind == LayerKind::Head;
+  setState(stage, model, held, embedding, head);
   stage.description = describe(model, stage, embedding, head);
   return stage;
 }
@@ -253,23 +133,25 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
 
 std::optional<StageGraph> partition(const Spec &spec, const Model &model,
                                     uint32_t stages, Diagnostics &diagnostics) {
-  std::optional<Counts> counts = Cutter(spec, model, stages, diagnostics).cut();
-  if (!counts)
+  std::optional<std::vector<uint32_t>> counts =
+      cutLayers(spec, model, stages, diagnostics);
+  if (!checkRecompute(spec, stages, diagnostics) || !counts)
     return std::nullopt;
   StageGraph graph;
-  graph.stages.reserve(counts->size());
+  graph.stages.reserve(stages);
   size_t begin = 0;
   uint32_t counted = 0;
-  for (uint32_t count : *counts) {
-    size_t end = begin + count;
-    graph.stages.push_back(makeStage(spec, model, begin, end, counted));
+  for (Id stage = 0; stage < stages; ++stage) {
+    size_t end = begin + (*counts)[stage];
+    graph.stages.push_back(
+        makeStage(spec, model, begin, end, counted, policyOf(spec, stage)));
     counted += graph.stages.back().layers;
-    Id stage = static_cast<Id>(graph.stages.size() - 1);
-    if (end < model.layers.size())
-      graph.edges.push_back({stage, stage + 1, model.layers[end - 1].output});
+    if (stage + 1 < stages)
+      graph.edges.push_back(
+          {stage, stage + 1, end == 0 ? 0 : model.layers[end - 1].output});
     begin = end;
   }
-  tieEnds(spec, model, graph.stages);
+  tieEnds(model, graph.stages);
   return graph;
 }
 

@@ -28,6 +28,9 @@ struct StageGraph {
 std::vector<uint32_t> partitionMinMax(const std::vector<Ticks> &costs,
                                       uint32_t stages);
 
+/// The stages that a layout is for; none if it holds for any number.
+std::optional<size_t> stagesOf(const Layout &layout);
+
 /// Cuts `model` as `pipeline.layout` says into so many stages; none after
 /// reporting faults (wrong sums, more stages than layers, …).
 std::optional<StageGraph> partition(const Spec &spec, const Model &model,

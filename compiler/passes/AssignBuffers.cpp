@@ -1,18 +1,22 @@
 //===- AssignBuffers.cpp - Buffers share the arena -----------------------===//
 //
 // Needs a plan. Promises the same operations in the same order on an arena in
-// which a buffer takes over the bytes of one of the same size that has ended;
-// the event that orders the two is added where streams and events do not imply
-// it already. A message takes over no bytes that it might have to wait for.
-// Every wait goes forward in the list, so the plan stays free of deadlock.
+// which a buffer takes over bytes of others that have ended, as Packing.h lays
+// them out; the events that order them are added where streams and events do
+// not imply it already. A message takes over no bytes that it might have to
+// wait for. Every wait goes forward in the list, so the plan stays free of
+// deadlock.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
+#include "compiler/passes/Packing.h"
 #include "compiler/passes/PassManager.h"
 
-#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVector.h"
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 
 namespace sluice {
@@ -26,6 +30,16 @@ void placeApart(RankPlan &rank) {
 }
 
 namespace {
+/// One past the last operation of `rank` that starts and ends with `op`.
+uint32_t unitEnd(const RankPlan &rank, uint32_t op) {
+  uint32_t end = op + 1;
+  Id group = rank.ops[op].group;
+  while (group != kNone && end < rank.ops.size() &&
+         rank.ops[end].group == group)
+    ++end;
+  return end;
+}
+
 /// For each buffer that may share bytes, the operations that touch it, in order
 /// of the list; flat.
 class Accesses {
@@ -37,9 +51,6 @@ public:
                                      first[buffer + 1] - first[buffer]);
   }
   bool begins(Id buffer, uint32_t op) const { return ops[first[buffer]] == op; }
-  bool ends(Id buffer, uint32_t op) const {
-    return ops[first[buffer + 1] - 1] == op;
-  }
 
 private:
   std::vector<uint8_t> shares;
@@ -105,19 +116,9 @@ private:
   std::vector<uint32_t> lastOfStream;
 };
 
-/// Places of one size, taken over in the order in which they became free, so
-/// that a new buffer waits for the one that ended longest ago.
-struct SizeClass {
-  Bytes size;
-  std::vector<Id> free; ///< buffers that ended, the oldest first from `head`
-  size_t head = 0;
-};
-
 class Sharing {
 public:
-  explicit Sharing(RankPlan &plan)
-      : rank(plan), accesses(plan), clocks(plan), placed(plan.buffers.size()),
-        ended(plan.buffers.size()) {
+  explicit Sharing(RankPlan &plan) : rank(plan), accesses(plan), clocks(plan) {
     oldWaits.swap(rank.waits);
     rank.waits.reserve(oldWaits.size());
   }
@@ -130,34 +131,24 @@ private:
         op + 1 < rank.ops.size() ? rank.ops[op + 1].firstWait : oldWaits.size();
     return llvm::ArrayRef(oldWaits).slice(begin, end - begin);
   }
-  uint32_t unitEnd(uint32_t op) const;
+  std::vector<uint32_t> moments() const;
+  void place();
   void begin(uint32_t op, bool joins);
-  void release(uint32_t op);
   void wait(uint32_t op, uint32_t earlier);
-  bool mayWait(uint32_t op, Id before) const;
-  void place(uint32_t op, Id buffer);
-  SizeClass &classOf(Bytes size);
+  void waitForBytes(uint32_t op, Id buffer);
 
   RankPlan &rank;
   Accesses accesses;
   Clocks clocks;
-  /// Marks `buffer` in `marks`; false if it was marked before (an operation
-  /// may name a buffer more than once).
-  static bool mark(std::vector<bool> &marks, Id buffer) {
-    bool first = !marks[buffer];
-    marks[buffer] = true;
-    return first;
-  }
-
   std::vector<uint32_t> oldWaits;
-  std::vector<bool> placed, ended;
-  uint32_t lastComputed = 0; ///< first of the last unit that computes
-  std::vector<SizeClass> classes;
-  llvm::DenseMap<Bytes, size_t> classNumber; ///< by size
-  size_t latest = 0;                         ///< class asked for last
+  /// Per buffer, the buffers whose bytes it takes over; flat.
+  std::vector<uint32_t> firstBefore;
+  std::vector<Id> before;
+  llvm::SmallVector<uint32_t, 16> awaited; ///< of the buffer at hand
 };
 } // namespace
 
+/// Waits for `earlier` unless that is certain already.
 void Sharing::wait(uint32_t op, uint32_t earlier) {
   uint8_t stream = rank.ops[earlier].stream;
   if (clocks.follows(op, earlier, stream))
@@ -166,74 +157,84 @@ void Sharing::wait(uint32_t op, uint32_t earlier) {
   clocks.join(op, earlier, stream);
 }
 
-SizeClass &Sharing::classOf(Bytes size) {
-  if (classes.empty() || classes[latest].size != size) {
-    auto [found, added] = classNumber.try_emplace(size, classes.size());
-    if (added)
-      classes.push_back({size, {}, 0});
-    latest = found->second;
+/// The moment of each operation (Packing.h).
+std::vector<uint32_t> Sharing::moments() const {
+  std::vector<uint32_t> moments(rank.ops.size());
+  uint32_t step = 0;
+  for (uint32_t op = 0, end = 0; op < rank.ops.size(); op = end) {
+    end = unitEnd(rank, op);
+    bool begins = std::any_of(&rank.ops[op], &rank.ops[op] + (end - op),
+                              [](const PlanOp &of) { return beginsStep(of); });
+    step += begins;
+    std::fill_n(&moments[op], end - op, 2 * step + !begins);
   }
-  return classes[latest];
+  return moments;
 }
 
-/// Whether a message would be late for the bytes of `before`: what computes
-/// last in the list may still run when the message could start, and all before
-/// that has ended by then.
-bool Sharing::mayWait(uint32_t op, Id before) const {
-  return isMessage(rank.ops[op].op) &&
-         accesses.of(before).back() >= lastComputed;
+/// Lays out the arena: first what lives for the whole run, behind it the rest.
+void Sharing::place() {
+  std::vector<uint32_t> moment = moments();
+  std::vector<Lifetime> lifetimes;
+  std::vector<Id> buffers; ///< of the lifetimes
+  rank.arenaBytes = 0;
+  for (Id id = 0; id < rank.buffers.size(); ++id) {
+    Buffer &buffer = rank.buffers[id];
+    buffer.offset = 0;
+    if (info(buffer.kind).persistent) {
+      buffer.offset = rank.arenaBytes;
+      rank.arenaBytes += alignedSize(buffer.bytes);
+    } else if (accesses.shared(id) && !accesses.of(id).empty()) {
+      lifetimes.push_back({moment[accesses.of(id).front()],
+                           moment[accesses.of(id).back()],
+                           alignedSize(buffer.bytes)});
+      buffers.push_back(id);
+    }
+  }
+  Packing packing = pack(lifetimes);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    rank.buffers[buffers[i]].offset = rank.arenaBytes + packing.offsets[i];
+  rank.arenaBytes += packing.bytes;
+
+  firstBefore.assign(rank.buffers.size() + 1, 0);
+  for (auto [earlier, later] : packing.takeovers)
+    ++firstBefore[buffers[later] + 1];
+  for (size_t i = 1; i < firstBefore.size(); ++i)
+    firstBefore[i] += firstBefore[i - 1];
+  before.resize(packing.takeovers.size());
+  std::vector<uint32_t> next(firstBefore.begin(), firstBefore.end() - 1);
+  for (auto [earlier, later] : packing.takeovers)
+    before[next[buffers[later]]++] = buffers[earlier];
 }
 
-/// Gives `buffer`, which `op` touches first, the bytes of one that has ended
-/// or new ones.
-void Sharing::place(uint32_t op, Id buffer) {
-  Buffer &mine = rank.buffers[buffer];
-  Bytes size = alignedSize(mine.bytes);
-  SizeClass &places = classOf(size);
-  if (places.head == places.free.size() ||
-      mayWait(op, places.free[places.head])) {
-    mine.offset = rank.arenaBytes;
-    rank.arenaBytes += size;
+/// Waits for all that touches the bytes which `buffer` takes over: for the last
+/// operation first, as it implies most others.
+void Sharing::waitForBytes(uint32_t op, Id buffer) {
+  auto taken = llvm::ArrayRef(before).slice(
+      firstBefore[buffer], firstBefore[buffer + 1] - firstBefore[buffer]);
+  if (taken.size() == 1) {
+    for (uint32_t earlier : llvm::reverse(accesses.of(taken[0])))
+      wait(op, earlier);
     return;
   }
-  Id before = places.free[places.head++];
-  mine.offset = rank.buffers[before].offset;
-  // The last access implies most others, so it is awaited first.
-  for (uint32_t earlier : llvm::reverse(accesses.of(before)))
+  awaited.clear();
+  for (Id each : taken)
+    awaited.append(accesses.of(each).begin(), accesses.of(each).end());
+  llvm::sort(awaited, std::greater<>());
+  for (uint32_t earlier : awaited)
     wait(op, earlier);
 }
 
 void Sharing::run() {
-  rank.arenaBytes = 0;
-  for (Buffer &buffer : rank.buffers)
-    if (info(buffer.kind).persistent) {
-      buffer.offset = rank.arenaBytes;
-      rank.arenaBytes += alignedSize(buffer.bytes);
-    } else {
-      buffer.offset = 0;
-    }
+  place();
   for (uint32_t op = 0, end = 0; op < rank.ops.size(); op = end) {
-    end = unitEnd(op);
-    if (!isMessage(rank.ops[op].op))
-      lastComputed = op;
+    end = unitEnd(rank, op);
     for (uint32_t member = op; member < end; ++member)
       begin(member, /*joins=*/member > op);
-    for (uint32_t member = op; member < end; ++member)
-      release(member);
   }
 }
 
-/// One past the last operation that starts and ends together with `op`.
-uint32_t Sharing::unitEnd(uint32_t op) const {
-  uint32_t end = op + 1;
-  Id group = rank.ops[op].group;
-  while (group != kNone && end < rank.ops.size() &&
-         rank.ops[end].group == group)
-    ++end;
-  return end;
-}
-
-/// Rewrites the waits of `op` and places the buffers that it touches first.
+/// Rewrites the waits of `op` and adds those of the buffers that it touches
+/// first.
 void Sharing::begin(uint32_t op, bool joins) {
   llvm::ArrayRef<uint32_t> needed = oldWaitsOf(op);
   rank.ops[op].firstWait = static_cast<uint32_t>(rank.waits.size());
@@ -241,18 +242,8 @@ void Sharing::begin(uint32_t op, bool joins) {
   for (uint32_t earlier : llvm::reverse(needed))
     wait(op, earlier);
   for (Operand use : rank.operandsOf(op))
-    if (accesses.shared(use.buffer) && accesses.begins(use.buffer, op) &&
-        mark(placed, use.buffer))
-      place(op, use.buffer);
-}
-
-/// Frees the buffers that `op` touches last.
-void Sharing::release(uint32_t op) {
-  for (Operand use : rank.operandsOf(op))
-    if (accesses.shared(use.buffer) && accesses.ends(use.buffer, op) &&
-        mark(ended, use.buffer))
-      classOf(alignedSize(rank.buffers[use.buffer].bytes))
-          .free.push_back(use.buffer);
+    if (accesses.shared(use.buffer) && accesses.begins(use.buffer, op))
+      waitForBytes(op, use.buffer);
 }
 
 void placeShared(RankPlan &rank) { Sharing(rank).run(); }

@@ -11,12 +11,22 @@ constexpr Bytes alignedSize(Bytes bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
+/// Whether an operation begins a step of its rank's list, to which the messages
+/// behind it belong. What is in use at one step has bytes apart; so a message
+/// takes over no bytes of what computes last before it and may still run when
+/// the message could start. All that comes before has ended by then. What is
+/// exchanged at the end of the list has a step of its own: it is needed after
+/// the last computation of both its ranks, whichever ends later.
+constexpr bool beginsStep(const PlanOp &op) {
+  return !isMessage(op.op) || op.microbatch == kNone;
+}
+
 /// Gives every buffer bytes of its own.
 void placeApart(RankPlan &rank);
 
-/// Lets buffers of equal size share bytes where one begins after another has
-/// ended in the order of the list, and adds the waits that make this order
-/// certain. Drops waits that others imply. O(ops · streams + operands).
+/// Lets buffers share bytes where one begins at a later step of the list than
+/// another ends, and adds the waits that make this order certain. Drops waits
+/// that others imply. O(ops · streams + operands + n log n) for n buffers.
 void placeShared(RankPlan &rank);
 
 } // namespace sluice

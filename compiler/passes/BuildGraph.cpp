@@ -11,6 +11,8 @@
 #include "compiler/passes/GraphBuilder.h"
 #include "compiler/passes/PassManager.h"
 
+#include "llvm/ADT/STLExtras.h"
+
 namespace sluice {
 
 namespace {
@@ -143,7 +145,28 @@ Graph buildGraph(const StageGraph &stages, const Orders &orders,
   });
 }
 
+/// What a stage's I computed again, its W would need too, and nothing keeps it.
+static bool checkRecompute(const Compilation &c) {
+  const Located<Recompute> &recompute = c.spec->pipeline.recompute;
+  const auto *list =
+      std::get_if<std::vector<RecomputePolicy>>(&recompute.value);
+  bool split = llvm::any_of(c.orders->entries, [&](const OrderEntry &entry) {
+    RecomputePolicy policy =
+        list ? (*list)[entry.stage] : std::get<RecomputePolicy>(*recompute);
+    return entry.op == Op::BackwardWeight && policy == RecomputePolicy::Full;
+  });
+  if (split)
+    c.diagnostics
+        .error(recompute.where,
+               "pipeline.recompute is full, which is not supported yet where "
+               "a backward is split into I and W")
+        .note("selective fits a split backward, and full a fused one");
+  return !split;
+}
+
 bool passes::BuildGraph(Compilation &c) {
+  if (!checkRecompute(c))
+    return false;
   c.graph = buildGraph(*c.stages, *c.orders, c.spec->pipeline.microbatches,
                        c.spec->model.timeUnit);
   return true;

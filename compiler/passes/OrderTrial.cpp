@@ -1,6 +1,7 @@
 #include "compiler/passes/OrderTrial.h"
 
 #include "compiler/passes/BufferLayout.h"
+#include "compiler/passes/Packing.h"
 
 #include <algorithm>
 #include <map>
@@ -168,130 +169,105 @@ void OrderTrial::forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const {
   }
 }
 
-namespace {
-/// Buffers of one size, which share bytes.
-struct SizeCount {
-  Bytes size;
-  uint64_t live = 0;
-  uint64_t places = 0; ///< most at once
-  /// Places that are free, but that a message might have to wait for: what used
-  /// them ends after all that has been computed.
-  uint64_t late = 0;
-};
-
-/// Buffers of a rank by size.
-class BufferCount {
-public:
-  /// A computation begins: messages need not wait for what was before it.
-  void compute() {
-    for (SizeCount &of : sizes)
-      of.late = 0;
-  }
-  void open(Bytes bytes, bool isMessage = false) {
-    if (bytes == 0)
-      return;
-    SizeCount &of = find(alignedSize(bytes));
-    of.places =
-        std::max(of.places, ++of.live + (isMessage ? of.late : uint64_t(0)));
-  }
-  void close(Bytes bytes) {
-    if (bytes == 0)
-      return;
-    SizeCount &of = find(alignedSize(bytes));
-    --of.live;
-    ++of.late;
-  }
-  Bytes bytes() const {
-    Bytes sum = 0;
-    for (const SizeCount &of : sizes)
-      sum += of.size * of.places;
-    return sum;
-  }
-
-private:
-  SizeCount &find(Bytes size) {
-    for (SizeCount &of : sizes)
-      if (of.size == size)
-        return of;
-    return sizes.emplace_back(SizeCount{size});
-  }
-  std::vector<SizeCount> sizes; ///< few
-};
-} // namespace
-
-/// Counts what `op` of `stage` saves, or lets go.
-static void countSaved(const Stage &stage, Op op, BufferCount &buffers) {
-  Bytes kept = stage.bytes.keptForWeight;
-  Bytes saved = stage.bytes.activation - kept;
-  if (!stage.backward)
-    return;
-  if (op == Op::Forward) {
-    buffers.open(saved);
-    buffers.open(kept);
-    return;
-  }
-  if (op != Op::BackwardWeight)
-    buffers.close(saved);
-  if (op != Op::BackwardInput)
-    buffers.close(kept);
-}
-
 std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
   std::vector<Bytes> least;
   for (Id rank = 0; rank < ranks; ++rank) {
-    BufferCount buffers;
-    for (const OrderEntry &entry : order.rank(rank))
-      countSaved(cut.stages[entry.stage], entry.op, buffers);
-    forTied(rank, [&](Bytes bytes) { buffers.open(bytes); });
-    least.push_back(stateBytes(rank) + buffers.bytes());
+    Bytes live = 0, most = 0;
+    for (const OrderEntry &entry : order.rank(rank)) {
+      const Stage &stage = cut.stages[entry.stage];
+      if (!stage.backward)
+        continue;
+      Bytes kept = alignedSize(stage.bytes.keptForWeight);
+      Bytes saved =
+          alignedSize(stage.bytes.activation - stage.bytes.keptForWeight);
+      if (entry.op == Op::Forward)
+        live += saved + kept;
+      most = std::max(most, live);
+      if (entry.op == Op::Backward || entry.op == Op::BackwardInput)
+        live -= saved;
+      if (entry.op == Op::Backward || entry.op == Op::BackwardWeight)
+        live -= kept;
+    }
+    forTied(rank, [&](Bytes bytes) {
+      most = std::max(most, live + alignedSize(bytes));
+    });
+    least.push_back(stateBytes(rank) + most);
   }
   return least;
 }
 
 /// A rank's list has its messages in order of start, each before what computes
-/// from then on (LowerToPlan.cpp); a buffer is taken by the first operation
-/// that touches it and free behind the last (AssignBuffers.cpp).
+/// from then on (LowerToPlan.cpp); a buffer is in use from the step of the
+/// first operation that touches it to that of the last (BufferLayout.h).
 class OrderTrial::RankWalk {
 public:
-  RankWalk(const OrderTrial &of, Id number)
-      : trial(of), rank(number), next(of.waysOf[number].size(), 0) {}
+  /// `table` has an entry for each cell of a way and two for each of a stage.
+  RankWalk(const OrderTrial &of, Id number, std::vector<uint32_t> &table)
+      : trial(of), rank(number), next(of.waysOf[number].size(), 0),
+        numbers(table) {}
 
-  Bytes bytes() {
+  std::vector<Lifetime> lifetimes() {
     const Orders &orders = *trial.orders;
     for (uint32_t at = orders.firstOfRank[rank];
          at < orders.firstOfRank[rank + 1]; ++at) {
       messagesUntil(trial.startOf(rank, at));
-      buffers.compute();
+      ++moment;
       compute(orders.entries[at]);
+      ++moment;
     }
     messagesUntil(kMaxTicks);
-    trial.forTied(
-        rank, [&](Bytes bytes) { buffers.open(bytes, /*isMessage=*/true); });
-    return trial.stateBytes(rank) + buffers.bytes();
+    ++moment;
+    trial.forTied(rank, [&](Bytes bytes) {
+      if (bytes != 0)
+        found.push_back({moment, moment, alignedSize(bytes)});
+    });
+    return std::move(found);
   }
 
 private:
-  Bytes bytesOf(const Way &way) const {
-    return trial.cut.edges[way.edge].bytes;
+  /// Where the number of a buffer's lifetime is kept: of what a way carries,
+  /// and of what a stage saves.
+  size_t carried(Id way, Id microbatch) const {
+    return trial.cell(way, microbatch);
+  }
+  size_t stored(Id stage, Id microbatch, bool kept) const {
+    auto rows = static_cast<Id>(trial.ways.size());
+    return trial.cell(rows + 2 * stage + kept, microbatch);
+  }
+  void open(size_t entry, Bytes bytes) {
+    if (bytes == 0)
+      return;
+    numbers[entry] = static_cast<uint32_t>(found.size());
+    found.push_back({moment, moment, alignedSize(bytes)});
+  }
+  void close(size_t entry, Bytes bytes) {
+    if (bytes != 0)
+      found[numbers[entry]].end = moment;
+  }
+  Bytes bytesOf(Id way) const {
+    return trial.cut.edges[trial.ways[way].edge].bytes;
   }
   void messagesUntil(Ticks time);
-  bool isBefore(Id number, Ticks time, Ticks &start) const;
+  bool isBefore(Id number, Ticks time) const;
   void compute(const OrderEntry &entry);
+  void computeSaved(const OrderEntry &entry);
 
   const OrderTrial &trial;
   Id rank;
   std::vector<uint32_t> next; ///< microbatch of each way
-  BufferCount buffers;
+  std::vector<uint32_t> &numbers;
+  std::vector<Lifetime> found;
+  uint32_t moment = 1; ///< 2 · step + 1 where messages come (Packing.h)
 };
 
 /// Whether the next message of a way comes before what computes at `time`;
 /// where its producer starts as late as that, only what is received does.
-bool OrderTrial::RankWalk::isBefore(Id at, Ticks time, Ticks &start) const {
+bool OrderTrial::RankWalk::isBefore(Id at, Ticks time) const {
   Id number = trial.waysOf[rank][at];
   const Way &way = trial.ways[number];
   if (next[at] == trial.sentCount[number])
     return false;
-  start = trial.sent[trial.cell(number, next[at])].start;
+  Ticks start = trial.sent[trial.cell(number, next[at])].start;
   if (start < time || way.to == rank)
     return start <= time;
   Id source = way.gradient ? trial.cut.edges[way.edge].to
@@ -302,39 +278,54 @@ bool OrderTrial::RankWalk::isBefore(Id at, Ticks time, Ticks &start) const {
          trial.startOf(rank, madeAt[trial.cell(source, next[at])]) < time;
 }
 
-/// Counts the messages that come before what computes at `time`. Received ones
-/// first: what is sent frees nothing that they could take.
+/// The messages that come before what computes at `time`, all of one step.
 void OrderTrial::RankWalk::messagesUntil(Ticks time) {
   const std::vector<Id> &mine = trial.waysOf[rank];
-  Ticks start = 0;
-  for (bool received : {true, false})
-    for (Id at = 0; at < mine.size(); ++at) {
-      const Way &way = trial.ways[mine[at]];
-      if ((way.to == rank) != received)
-        continue;
-      for (; isBefore(at, time, start); ++next[at])
-        received ? buffers.open(bytesOf(way), /*isMessage=*/true)
-                 : buffers.close(bytesOf(way));
+  for (Id at = 0; at < mine.size(); ++at)
+    for (; isBefore(at, time); ++next[at]) {
+      size_t entry = carried(mine[at], next[at]);
+      if (trial.ways[mine[at]].to == rank)
+        open(entry, bytesOf(mine[at]));
+      else
+        close(entry, bytesOf(mine[at]));
     }
 }
 
-/// What an operation makes begins before what it uses ends.
 void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
-  const Stage &stage = trial.cut.stages[entry.stage];
+  computeSaved(entry);
+  if (entry.op == Op::BackwardWeight)
+    return;
   bool forward = entry.op == Op::Forward;
-  if (entry.op != Op::BackwardWeight)
-    for (Id way : (forward ? trial.forwardOut : trial.backwardOut)[entry.stage])
-      buffers.open(bytesOf(trial.ways[way]));
-  countSaved(stage, entry.op, buffers);
-  if (entry.op != Op::BackwardWeight)
-    for (Id way : (forward ? trial.forwardIn : trial.backwardIn)[entry.stage])
-      buffers.close(bytesOf(trial.ways[way]));
+  for (Id way : (forward ? trial.forwardOut : trial.backwardOut)[entry.stage])
+    open(carried(way, entry.microbatch), bytesOf(way));
+  for (Id way : (forward ? trial.forwardIn : trial.backwardIn)[entry.stage])
+    close(carried(way, entry.microbatch), bytesOf(way));
+}
+
+/// What an operation saves, or lets go.
+void OrderTrial::RankWalk::computeSaved(const OrderEntry &entry) {
+  const Stage &stage = trial.cut.stages[entry.stage];
+  if (!stage.backward)
+    return;
+  for (bool isKept : {false, true}) {
+    Bytes bytes = isKept ? stage.bytes.keptForWeight
+                         : stage.bytes.activation - stage.bytes.keptForWeight;
+    size_t place = stored(entry.stage, entry.microbatch, isKept);
+    Op other = isKept ? Op::BackwardInput : Op::BackwardWeight; // lets it be
+    if (entry.op == Op::Forward)
+      open(place, bytes);
+    else if (entry.op != other)
+      close(place, bytes);
+  }
 }
 
 std::vector<Bytes> OrderTrial::arenas() const {
+  std::vector<uint32_t> table(
+      cell(static_cast<Id>(ways.size() + 2 * cut.stages.size()), 0));
   std::vector<Bytes> bytes;
   for (Id rank = 0; rank < ranks; ++rank)
-    bytes.push_back(RankWalk(*this, rank).bytes());
+    bytes.push_back(stateBytes(rank) +
+                    packedBytes(RankWalk(*this, rank, table).lifetimes()));
   return bytes;
 }
 

@@ -27,8 +27,9 @@ public:
   Ticks makespan() const { return latestEnd; }
   Ticks span() const { return longestSpan; }
   /// The bytes of each rank's arena in a plan of it, as lowering orders and
-  /// places its buffers; at least those where operations take no time. Linear
-  /// in operations and messages.
+  /// places its buffers. Where operations take no time, the last of what is
+  /// simultaneous is not known: then near those, and no less than what the plan
+  /// has in use at once. As pack() in operations and messages.
   std::vector<Bytes> arenas() const;
 
   /// Less than that: state and what is in flight, without messages. Needs no
@@ -68,7 +69,7 @@ private:
   void advance(Id rank);
   Bytes stateBytes(Id rank) const;
   void forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const;
-  /// Walks a rank's list of operations and counts its buffers.
+  /// Walks a rank's list of operations for the lifetimes of its buffers.
   class RankWalk;
 
   const StageGraph &cut;

@@ -4,6 +4,7 @@
 // cluster's cost model. Fails on a makespan beyond what a time can hold.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/model/Parallel.h"
 #include "compiler/passes/PassManager.h"
 
 namespace sluice {
@@ -15,7 +16,7 @@ Network Compilation::network() const {
     Link across = link;
     if (cluster.nodeLink)
       across = {cluster.nodeLink->latency, cluster.nodeLink->bandwidth};
-    return Network(link, across, cluster.devicesPerNode);
+    return Network(link, across, ranksPerNode(*spec));
   }
   if (plan)
     return Network(plan->channels);

@@ -37,9 +37,9 @@ Spec withSchedule(const Compilation &own, const std::string &name) {
   }
   uint32_t chunks = info.chunks != 0 ? info.chunks : chunksGiven.value;
   uint64_t stages = uint64_t(pipeline.ranks) * chunks;
-  if (auto *counts = std::get_if<std::vector<uint32_t>>(&pipeline.layout.value))
-    if (counts->size() != stages)
-      pipeline.layout = PipelineSpec().layout;
+  if (std::optional<size_t> given = stagesOf(pipeline.layout);
+      given && *given != stages)
+    pipeline.layout = PipelineSpec().layout;
   return changed;
 }
 

@@ -1,3 +1,4 @@
+#include "compiler/passes/BufferLayout.h"
 #include "compiler/simulate/Report.h"
 
 #include <algorithm>
@@ -15,11 +16,18 @@ bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
   return life.first <= position && position <= life.last;
 }
 
-Bytes persistentBytes(const RankPlan &rank) {
+/// Bytes of what lives for the whole run.
+Bytes persistentBytes(const RankPlan &rank, SizeOf size = exactSize) {
   Bytes bytes = 0;
   for (const Buffer &buffer : rank.buffers)
-    bytes += info(buffer.kind).persistent ? buffer.bytes : 0;
+    bytes += info(buffer.kind).persistent ? size(buffer.bytes) : 0;
   return bytes;
+}
+
+Bytes mostAligned(const RankPlan &rank) {
+  std::vector<Bytes> live = liveBytes(rank, alignedSize);
+  auto most = std::max_element(live.begin(), live.end());
+  return most == live.end() ? persistentBytes(rank, alignedSize) : *most;
 }
 
 /// The position at which most bytes are live, the first of several; kNone if
@@ -38,6 +46,7 @@ MemoryPeak findMemoryPeak(const RankPlan &rank) {
   std::vector<Life> lives = livesOf(rank);
   MemoryPeak peak;
   peak.position = peakPosition(rank);
+  peak.aligned = mostAligned(rank);
   std::array<Bytes, kBufferKindCount> byKind{};
   std::map<std::pair<BufferKind, Id>, MemoryContributor> groups;
   for (size_t i = 0; i < lives.size(); ++i) {

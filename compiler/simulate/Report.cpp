@@ -209,6 +209,8 @@ void ReportBuilder::memory(Id number) {
   RankReport &out = report.perRank[number];
   out.arenaBytes = list.arenaBytes;
   out.memory = findMemoryPeak(list);
+  out.fragmentation =
+      out.arenaBytes - std::min(out.arenaBytes, out.memory.aligned);
   if (out.memory.position != kNone) {
     const PlanOp &op = list.ops[out.memory.position];
     out.peakOperation = opName(op.op, op.stage, op.microbatch);

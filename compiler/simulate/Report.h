@@ -70,6 +70,9 @@ struct MemoryContributor {
 /// to the last.
 struct MemoryPeak {
   Bytes bytes = 0;
+  /// The most bytes in use at once, each buffer rounded up to what buffers are
+  /// aligned to: no arena can be smaller.
+  Bytes aligned = 0;
   MemoryByHeading byHeading{};
   uint32_t position = kNone; ///< in the rank's list; kNone if all is state
   /// The five largest, largest first; equal ones by kind, then stage.
@@ -94,6 +97,8 @@ struct RankReport {
   MemoryPeak memory;
   std::string peakOperation; ///< its name; empty if there is none
   Bytes arenaBytes = 0;      ///< what the runtime allocates
+  /// What the arena has more than is in use at once (MemoryPeak::aligned).
+  Bytes fragmentation = 0;
 };
 
 /// An operation of the critical path.

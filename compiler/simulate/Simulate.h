@@ -59,7 +59,9 @@ struct PlanTiming {
 
 /// Simulates `plan`; none if it deadlocks. A transfer starts when both ends
 /// are at the head of their stream and the link is free; the send ends when
-/// the link is free again, the receive after the latency.
+/// the link is free again, the receive after the latency. A collective starts
+/// when all its ranks are at the head, and ends for all together; it takes the
+/// time of a ring over links of its own, beside the messages.
 /// Operations of one group start and end together. Logarithmic in the number
 /// of messages under way, else linear in operations and waits. The lists must
 /// have passed checkStructure (ir/PlanFile.h).

@@ -34,11 +34,14 @@ private:
   void prepareRank(Id rank);
   void joinWaits();
   void joinMessages();
+  void joinCollectives();
   void joinLinks();
   void begin(Id unit);
   Ticks durationOf(const PlanOp &op) const;
   Ticks unitDuration(Id op) const;
   void beginOp(Id op, Ticks when);
+  void attend(Id op, Ticks when);
+  Ticks durationOf(const Collective &collective, Bytes bytes) const;
   void carry(const Transfer &transfer);
   void end(Id op, Ticks from, Ticks to);
   void endUnit(Id unit);
@@ -51,6 +54,13 @@ private:
     return plan.ranks[rank].ops[op - firstOp[rank]];
   }
 
+  /// The n-th operations of the ranks of a collective.
+  struct Meeting {
+    std::vector<Id> ops; ///< of one that misses some, only those before
+    uint32_t toCome;     ///< ranks that have not started theirs
+    Ticks ready = 0;     ///< start of the last that has
+  };
+
   const Plan &plan;
   const PlanCosts &costs;
   std::vector<Id> firstOp;      ///< per rank, and one past the last
@@ -58,8 +68,10 @@ private:
   std::vector<Id> unit;         ///< first op of its group, or itself
   std::vector<Id> nextOnStream; ///< first later op of another unit
   std::vector<Id> mate;         ///< other end of the message
-  std::vector<Id> firstWaiter;  ///< in `waiters`
-  std::vector<Id> waiters;      ///< ops that wait for an op's event
+  std::vector<Id> meetingOf;    ///< in `meetings`; empty without collectives
+  std::vector<Meeting> meetings;
+  std::vector<Id> firstWaiter; ///< in `waiters`
+  std::vector<Id> waiters;     ///< ops that wait for an op's event
   std::vector<Ticks> starts, ends;
   std::vector<uint32_t> waits;   ///< per unit: what it still waits for
   std::vector<uint32_t> running; ///< per unit: ops that have not ended
@@ -130,6 +142,28 @@ void PlanSimulation::joinMessages() {
   }
 }
 
+/// The n-th operation of each rank of a collective meets those of the others.
+void PlanSimulation::joinCollectives() {
+  if (plan.collectives.empty())
+    return;
+  meetingOf.assign(rankOf.size(), kNone);
+  std::vector<std::vector<Id>> of(plan.collectives.size());
+  std::map<std::pair<Id, Id>, size_t> turns; // per rank and collective
+  for (Id op = 0; op < rankOf.size(); ++op) {
+    if (!isCollective(at(op).op))
+      continue;
+    Id collective = at(op).channel;
+    size_t turn = turns[{rankOf[op], collective}]++;
+    if (turn == of[collective].size()) {
+      of[collective].push_back(static_cast<Id>(meetings.size()));
+      const std::vector<Id> &ranks = plan.collectives[collective].ranks;
+      meetings.push_back({{}, static_cast<uint32_t>(ranks.size())});
+    }
+    meetingOf[op] = of[collective][turn];
+    meetings[meetingOf[op]].ops.push_back(op);
+  }
+}
+
 /// Channels of the same ordered pair of ranks share a link.
 void PlanSimulation::joinLinks() {
   std::map<std::pair<Id, Id>, Id> links;
@@ -159,6 +193,7 @@ void PlanSimulation::prepare() {
     prepareRank(rank);
   joinWaits();
   joinMessages();
+  joinCollectives();
   joinLinks();
 }
 
@@ -196,6 +231,8 @@ Ticks PlanSimulation::unitDuration(Id op) const {
 
 void PlanSimulation::beginOp(Id op, Ticks when) {
   const PlanOp &planned = at(op);
+  if (isCollective(planned.op))
+    return attend(op, when);
   if (!isMessage(planned.op)) {
     end(op, when, later(when, unitDuration(op)));
     return;
@@ -208,6 +245,35 @@ void PlanSimulation::beginOp(Id op, Ticks when) {
     return;
   transfers.push(
       {std::max(when, starts[other]), isSend(planned.op) ? op : other});
+}
+
+/// Lets all operations of a meeting end when the last one has started.
+void PlanSimulation::attend(Id op, Ticks when) {
+  Meeting &meeting = meetings[meetingOf[op]];
+  starts[op] = when;
+  meeting.ready = std::max(meeting.ready, when);
+  if (--meeting.toCome != 0)
+    return;
+  Ticks done = later(meeting.ready,
+                     durationOf(plan.collectives[at(op).channel], payload(op)));
+  for (Id each : meeting.ops)
+    end(each, meeting.ready, done);
+}
+
+/// An all-reduce in a ring: each of n ranks passes 2 (n - 1) pieces of an n-th
+/// of the bytes on to its neighbour (Patarasuk and Yuan, "Bandwidth optimal
+/// all-reduce algorithms for clusters of workstations", 2009, section 3).
+Ticks PlanSimulation::durationOf(const Collective &collective,
+                                 Bytes bytes) const {
+  if (costs.freeMessages)
+    return 0;
+  uint64_t ranks = collective.ranks.size();
+  Link link{collective.latency, collective.bandwidth};
+  Ticks piece =
+      later(link.latency, link.occupancy(bytes / ranks + (bytes % ranks != 0),
+                                         plan.timeUnit));
+  auto pieces = static_cast<Ticks>(2 * (ranks - 1));
+  return piece != 0 && pieces > kMaxTicks / piece ? kMaxTicks : pieces * piece;
 }
 
 void PlanSimulation::carry(const Transfer &transfer) {

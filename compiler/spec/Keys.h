@@ -28,6 +28,15 @@ public:
   Diagnostic &error(SourceLocation where, std::string message);
   Diagnostic &warning(SourceLocation where, std::string message);
 
+  /// Of another file that the spec names: adds it, and reads it as YAML.
+  uint32_t addSource(std::string name, std::string text) {
+    return diagnostics.addSource(std::move(name), std::move(text));
+  }
+  std::optional<YamlNode> parse(std::string_view text, SourceLocation origin) {
+    return parseYaml(text, origin, diagnostics);
+  }
+  unsigned errorCount() const { return diagnostics.errorCount(); }
+
   /// Remembers the first time of each unit: `what` says what it is.
   void noteTime(TimeUnit unit, SourceLocation where, std::string what);
   /// The unit of the spec's times; reports a mixture of both with its places.

@@ -20,55 +20,6 @@ constexpr Key<LayerSpec> kLayerKeys[] = {
     {.name = "workspace_bytes", .read = bytes<&LayerSpec::workspaceBytes>},
 };
 
-constexpr Key<TransformerSpec> kTransformerKeys[] = {
-    {.name = "layers",
-     .read = count<&TransformerSpec::layers, 1, kMaxLayers>,
-     .required = true},
-    {.name = "hidden",
-     .read = count<&TransformerSpec::hidden, 1, kMaxWidth>,
-     .required = true},
-    {.name = "ffn", .read = count<&TransformerSpec::ffn, 1, 4 * kMaxWidth>},
-    {.name = "gated_ffn", .read = flag<&TransformerSpec::gatedFfn>},
-    {.name = "heads",
-     .read = count<&TransformerSpec::heads, 1, kMaxWidth>,
-     .required = true},
-    {.name = "kv_heads",
-     .read = count<&TransformerSpec::kvHeads, 1, kMaxWidth>},
-    {.name = "vocab",
-     .read = count<&TransformerSpec::vocab, 1, kMaxTokens>,
-     .required = true},
-    {.name = "sequence",
-     .read = count<&TransformerSpec::sequence, 1, kMaxTokens>,
-     .required = true},
-    {.name = "positions",
-     .read = count<&TransformerSpec::positions, 1, kMaxTokens>},
-    {.name = "position", .read = word<&TransformerSpec::position, kPositions>},
-    {.name = "norm", .read = word<&TransformerSpec::norm, kNorms>},
-    {.name = "bias", .read = flag<&TransformerSpec::bias>},
-    {.name = "tied_embeddings", .read = flag<&TransformerSpec::tiedEmbeddings>},
-    {.name = "flash_attention", .read = flag<&TransformerSpec::flashAttention>},
-    {.name = "dropout", .read = flag<&TransformerSpec::dropout>},
-    {.name = "dtype", .read = word<&TransformerSpec::dtype, kDataTypes>},
-    // Variants of the block.
-    {.name = "qkv_bias"},
-    {.name = "head_dim"},
-    {.name = "embed_layernorm"},
-    // Mixture of experts.
-    {.name = "experts"},
-    {.name = "topk"},
-    {.name = "moe_ffn"},
-    {.name = "shared_experts"},
-    {.name = "dense_layers"},
-    // Multi-head latent attention.
-    {.name = "q_lora_rank"},
-    {.name = "kv_lora_rank"},
-    {.name = "qk_nope"},
-    {.name = "qk_rope"},
-    {.name = "v_head"},
-    // Multi-token prediction.
-    {.name = "mtp_layers"},
-};
-
 /// Either the whole backward, or both its parts.
 void checkBackward(const Field &field, const LayerSpec &layer) {
   auto fault = [&](SourceLocation where, const std::string &message) {
@@ -152,62 +103,27 @@ void layers(const Field &field, ModelSpec &model) {
                                         std::to_string(kMaxLayers));
 }
 
-/// What the fields of a transformer mean together. Missing ones are 0 here.
-void checkTransformer(const Field &field, const TransformerSpec &shape) {
-  auto fault = [&](const Located<uint32_t> &value, std::string_view key,
-                   const std::string &message) {
-    field.reader.error(value.where, field.name() + "." + std::string(key) +
-                                        " is " + std::to_string(value) + ", " +
-                                        message);
-  };
-  uint32_t hidden = shape.hidden, heads = shape.heads;
-  bool divides = heads != 0 && hidden % heads == 0;
-  if (heads != 0 && hidden != 0 && !divides)
-    fault(shape.hidden, "hidden",
-          "not divisible by " + std::to_string(heads) + " heads");
-  if (divides && shape.position.value == Positions::Rope &&
-      hidden / heads % 2 != 0)
-    fault(shape.hidden, "hidden",
-          "so a head has " + std::to_string(hidden / heads) +
-              " numbers, which must be even for position rope");
-  if (shape.kvHeads.given && heads % shape.kvHeads.value != 0)
-    fault(shape.heads, "heads",
-          "not divisible by " + std::to_string(shape.kvHeads) + " kv_heads");
-  bool learned = shape.position.value == Positions::Learned;
-  if (shape.positions.given && learned &&
-      shape.positions.value < shape.sequence.value)
-    fault(shape.positions, "positions",
-          "fewer than the sequence of " + std::to_string(shape.sequence));
-  if (shape.positions.given && !learned)
-    field.reader.warning(shape.positions.where,
-                         field.name() +
-                             ".positions has no effect with "
-                             "position " +
-                             std::string(wordOf(kPositions, *shape.position)));
-  if (shape.gatedFfn.value && !shape.ffn.given)
-    field.reader.error(field.where, field.name() +
-                                        " has gated_ffn, but no ffn (only "
-                                        "without gating it is 4 x hidden)");
+void transformer(const Field &field, ModelSpec &model) {
+  readTransformer(field, model.transformer.emplace());
 }
 
-void transformer(const Field &field, ModelSpec &model) {
-  TransformerSpec &shape = model.transformer.emplace();
-  shape.where = field.where;
-  readSection(field, kTransformerKeys, shape);
-  checkTransformer(field, shape);
-  if (!shape.ffn.given)
-    shape.ffn.value = 4 * shape.hidden.value;
-  if (!shape.kvHeads.given)
-    shape.kvHeads.value = shape.heads;
-  if (!shape.positions.given)
-    shape.positions.value = shape.sequence;
+/// A key of model.transformer that may stand beside a config.
+void besideConfig(const Field &field, ModelSpec &model) {
+  std::string_view path = field.path;
+  readTransformerKey(field, path.substr(path.rfind('.') + 1),
+                     model.besideConfig);
 }
 
 constexpr Key<ModelSpec> kModelKeys[] = {
     {.name = "name", .read = text<&ModelSpec::name>},
     {.name = "layers", .read = layers},
     {.name = "transformer", .read = transformer},
-    {.name = "config"},
+    {.name = "config", .read = text<&ModelSpec::config>},
+    {.name = "sequence", .read = besideConfig},
+    {.name = "dtype", .read = besideConfig},
+    {.name = "flash_attention", .read = besideConfig},
+    {.name = "dropout", .read = besideConfig},
+    {.name = "mtp_layers", .read = besideConfig},
     {.name = "parameter_bytes", .read = bytes<&ModelSpec::parameterBytes>},
     {.name = "gradient_bytes", .read = bytes<&ModelSpec::gradientBytes>},
     {.name = "optimizer_bytes", .read = bytes<&ModelSpec::optimizerBytes>},
@@ -230,8 +146,21 @@ void checkModelKinds(const Field &field) {
     first = first ? first : &entry;
   }
   if (!first)
-    field.reader.error(field.where,
-                       field.name() + " has neither layers nor transformer");
+    field.reader.error(field.where, field.name() + " has none of layers, "
+                                                   "transformer and config");
+}
+
+/// Keys that say of a config's model how it is trained need one.
+void checkBesideConfig(const Field &field) {
+  constexpr std::string_view kBeside[] = {
+      "sequence", "dtype", "flash_attention", "dropout", "mtp_layers"};
+  for (const YamlEntry &entry : field.node.entries)
+    for (std::string_view key : kBeside)
+      if (entry.key == key)
+        field.reader.error(entry.where,
+                           field.name() + "." + entry.key +
+                               " needs model.config; without one it is a key "
+                               "of model.transformer");
 }
 
 } // namespace
@@ -241,6 +170,10 @@ void readModel(const Field &field, Spec &spec) {
   readSection(field, kModelKeys, spec.model);
   if (field.node.kind == YamlKind::Map || field.node.kind == YamlKind::Null)
     checkModelKinds(field);
+  if (!spec.model.config.given)
+    checkBesideConfig(field);
+  else if (!spec.model.transformer && spec.model.layers.empty())
+    readConfig(field, spec.file, spec.model);
 }
 
 } // namespace sluice

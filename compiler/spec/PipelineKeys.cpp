@@ -1,28 +1,63 @@
 //===- PipelineKeys.cpp - The keys of the section pipeline ---------------===//
+#include "compiler/spec/LayoutString.h"
 #include "compiler/spec/Sections.h"
+
+#include <iterator>
 
 namespace sluice {
 
 namespace {
 
-/// {first: n, last: n}
-struct EndsSection {
-  Located<uint32_t> first, last;
-};
-constexpr Key<EndsSection> kEndsKeys[] = {
-    {.name = "first",
-     .read = count<&EndsSection::first, 0, kMaxLayers>,
-     .required = true},
-    {.name = "last",
-     .read = count<&EndsSection::last, 0, kMaxLayers>,
-     .required = true},
+/// {first: n, last: n}, one of them, or {count: [embedding, head]}
+struct LayoutSection {
+  std::optional<uint32_t> first, last;
+  std::optional<LayoutEven> count;
 };
 
-/// Whether `text` is written in the letters of Megatron's layout strings.
-bool looksLikeMegatron(std::string_view text) {
-  return text.find('|') != std::string_view::npos &&
-         text.find_first_not_of("EtmL|*(),0123456789 ") ==
-             std::string_view::npos;
+template <std::optional<uint32_t> LayoutSection::*End>
+void layoutEnd(const Field &field, LayoutSection &section) {
+  if (std::optional<uint64_t> given = field.count(0, kMaxLayers))
+    section.*End = static_cast<uint32_t>(*given);
+}
+
+void layoutCount(const Field &field, LayoutSection &section) {
+  section.count.emplace();
+  if (!field.expectList())
+    return;
+  for (size_t i = 0; i < field.node.items.size(); ++i) {
+    Field item = field.item(i);
+    std::optional<std::string_view> text = item.scalar("embedding or head");
+    if (text == "embedding")
+      section.count->embedding = true;
+    else if (text == "head")
+      section.count->head = true;
+    else if (text)
+      item.mismatch("embedding or head");
+  }
+}
+
+constexpr Key<LayoutSection> kLayoutKeys[] = {
+    {.name = "first", .read = layoutEnd<&LayoutSection::first>},
+    {.name = "last", .read = layoutEnd<&LayoutSection::last>},
+    {.name = "count", .read = layoutCount},
+};
+
+void layoutMap(const Field &field, PipelineSpec &pipeline) {
+  LayoutSection section;
+  readSection(field, kLayoutKeys, section);
+  bool ends = section.first || section.last;
+  if (ends && section.count)
+    field.reader
+        .error(field.where, field.name() + " has both count and first or last")
+        .note("count takes layers off the stages at the ends, first and last "
+              "say how many these have");
+  else if (field.node.entries.empty())
+    field.reader.error(field.where,
+                       field.name() + " must have first, last or count");
+  else if (section.count)
+    field.set(pipeline.layout, Layout(*section.count));
+  else
+    field.set(pipeline.layout, Layout(LayoutEnds{section.first, section.last}));
 }
 
 void layoutWord(const Field &field, PipelineSpec &pipeline) {
@@ -31,15 +66,12 @@ void layoutWord(const Field &field, PipelineSpec &pipeline) {
     field.set(pipeline.layout, Layout(LayoutAuto{}));
   else if (text == "even")
     field.set(pipeline.layout, Layout(LayoutEven{}));
-  else if (looksLikeMegatron(text))
-    field.reader
-        .error(field.where, field.name() + " is " + field.shown() +
-                                ", but Megatron's layout strings are not "
-                                "supported yet")
-        .note("write the layers of each stage, as in [6, 6, 6, 6]");
-  else
-    field.mismatch("auto, even, a list of layers per stage, or {first: n, "
-                   "last: n}");
+  else if (!looksLikeLayoutString(text))
+    field.mismatch("auto, even, a list of layers per stage, {first: n, "
+                   "last: n}, {count: [embedding, head]}, or Megatron's "
+                   "string such as Et*3|(tt|)*2,tL");
+  else if (std::optional<LayoutString> layout = readLayoutString(field))
+    field.set(pipeline.layout, Layout(std::move(*layout)));
 }
 
 void layout(const Field &field, PipelineSpec &pipeline) {
@@ -51,12 +83,8 @@ void layout(const Field &field, PipelineSpec &pipeline) {
     if (auto counts = field.counts(0, kMaxLayers))
       field.set(pipeline.layout, Layout(std::move(*counts)));
     return;
-  case YamlKind::Map: {
-    EndsSection ends;
-    readSection(field, kEndsKeys, ends);
-    return field.set(pipeline.layout,
-                     Layout(LayoutEnds{ends.first, ends.last}));
-  }
+  case YamlKind::Map:
+    return layoutMap(field, pipeline);
   }
 }
 
@@ -169,6 +197,34 @@ void groupSize(const Field &field, PipelineSpec &pipeline) {
   field.set(pipeline.groupSize, size);
 }
 
+/// A policy by its word.
+std::optional<RecomputePolicy> policy(const Field &field,
+                                      const std::string &must) {
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return std::nullopt;
+  for (unsigned i = 0; i < std::size(kRecomputePolicies); ++i)
+    if (kRecomputePolicies[i] == *text)
+      return static_cast<RecomputePolicy>(i);
+  field.mismatch(must);
+  return std::nullopt;
+}
+
+void recompute(const Field &field, PipelineSpec &pipeline) {
+  std::string one = "one of none, selective, full";
+  if (field.node.kind != YamlKind::List) {
+    if (auto all = policy(field, one + ", or a list of one per stage"))
+      field.set(pipeline.recompute, Recompute(*all));
+    return;
+  }
+  std::vector<RecomputePolicy> list;
+  for (size_t i = 0; i < field.node.items.size(); ++i)
+    if (auto each = policy(field.item(i), one))
+      list.push_back(*each);
+  if (list.size() == field.node.items.size())
+    field.set(pipeline.recompute, Recompute(std::move(list)));
+}
+
 constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
                                            {"span", Objective::Span}};
 constexpr Word<BackwardMode> kBackwardModes[] = {
@@ -191,13 +247,18 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "warmup", .read = warmup},
     {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},
     {.name = "backward", .read = word<&PipelineSpec::backward, kBackwardModes>},
-    {.name = "recompute", .only = "none"},
-    {.name = "tensor_parallel", .only = "1"},
-    {.name = "sequence_parallel", .only = "false"},
-    {.name = "context_parallel", .only = "1"},
-    {.name = "expert_parallel", .only = "1"},
-    {.name = "data_parallel", .only = "1"},
-    {.name = "zero", .only = "0"},
+    {.name = "recompute", .read = recompute},
+    {.name = "tensor_parallel",
+     .read = count<&PipelineSpec::tensorParallel, 1, kMaxStages>},
+    {.name = "sequence_parallel",
+     .read = flag<&PipelineSpec::sequenceParallel>},
+    {.name = "context_parallel",
+     .read = count<&PipelineSpec::contextParallel, 1, kMaxStages>},
+    {.name = "expert_parallel",
+     .read = count<&PipelineSpec::expertParallel, 1, kMaxStages>},
+    {.name = "data_parallel",
+     .read = count<&PipelineSpec::dataParallel, 1, kMaxStages>},
+    {.name = "zero", .read = count<&PipelineSpec::zero, 0, 3>},
     {.name = "memory_limit", .read = memoryLimit},
 };
 

@@ -43,10 +43,15 @@ void nodeLink(const Field &field, ClusterSpec &cluster) {
   readSection(field, kLinkKeys, cluster.nodeLink.emplace());
 }
 
+void groupLink(const Field &field, ClusterSpec &cluster) {
+  readSection(field, kLinkKeys, cluster.groupLink.emplace());
+}
+
 constexpr Key<ClusterSpec> kClusterKeys[] = {
     {.name = "device", .read = device},
     {.name = "link", .read = link},
     {.name = "node_link", .read = nodeLink},
+    {.name = "group_link", .read = groupLink},
     {.name = "devices_per_node",
      .read = count<&ClusterSpec::devicesPerNode, 1, kMaxStages>},
 };

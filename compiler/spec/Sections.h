@@ -16,6 +16,7 @@ inline constexpr uint64_t kMaxStageMicrobatches = 1 << 28;
 /// products of any four of these, in bytes or operations, within 128 bits.
 inline constexpr uint64_t kMaxWidth = 1 << 20;
 inline constexpr uint64_t kMaxTokens = 1 << 24;
+inline constexpr uint64_t kMaxExperts = 1 << 14;
 
 /// The keys of the `run` section, which may also be set in a plan.
 bool isRunKey(std::string_view key);
@@ -23,6 +24,15 @@ bool isRunKey(std::string_view key);
 /// Read the sections that have a file of their own.
 void readModel(const Field &field, Spec &spec);
 void readPipeline(const Field &field, Spec &spec);
+/// Reads `model.transformer`, with its checks and defaults.
+void readTransformer(const Field &field, TransformerSpec &shape);
+/// Reads one of its keys, whatever the field is called.
+void readTransformerKey(const Field &field, std::string_view key,
+                        TransformerSpec &shape);
+/// The checks and defaults alone, of a shape that was filled elsewhere.
+void finishTransformer(const Field &field, TransformerSpec &shape);
+/// Fills the transformer of `spec` from its config, a file beside `specFile`.
+void readConfig(const Field &model, std::string_view specFile, ModelSpec &spec);
 /// Reads the `run` section on its own.
 void readRun(const Field &field, RunSpec &run);
 

@@ -76,38 +76,72 @@ inline constexpr Word<Positions> kPositions[] = {
     {"rope", Positions::Rope},
     {"alibi", Positions::Alibi}};
 
-/// `model.transformer`, without the fields of experts and MLA, which are
-/// refused by name until they exist.
+/// `model.transformer`. A count of 0 where it is not given means "not there".
 struct TransformerSpec {
   SourceLocation where;
   Located<uint32_t> layers, hidden, ffn, heads, kvHeads, vocab, sequence;
+  Located<uint32_t> headDim;   ///< default: hidden / heads
   Located<uint32_t> positions; ///< learned positions; default: sequence
   Located<bool> gatedFfn{false}, bias{true}, tiedEmbeddings{false},
       flashAttention{true}, dropout{false};
+  /// Biases of one part each, where they differ from `bias`.
+  Located<bool> qkvBias, outputBias, mlpBias;
+  Located<bool> embedLayernorm{false}; ///< a norm after the embedding
+  Located<bool> qkNorm{false};         ///< a norm over each query and key head
+  Located<bool> postNorms{false};      ///< norms after attention and MLP too
   Located<Norm> norm{Norm::Layer};
   Located<Positions> position{Positions::Learned};
   Located<DataType> dtype{DataType::Bf16};
+  /// Mixture of experts, of which a token uses topk; `moeFfn` (default: ffn)
+  /// is the width of one, routed or shared. The first blocks may be dense.
+  Located<uint32_t> experts, topk, moeFfn, sharedExperts, denseLayers;
+  Located<bool> routerBias{false}, sharedExpertGate{false};
+  /// Multi-head latent attention, if kvLoraRank is given; without qLoraRank
+  /// queries come from the input directly.
+  Located<uint32_t> qLoraRank, kvLoraRank, qkNope, qkRope, vHead;
+  Located<uint32_t>
+      mtpLayers; ///< multi-token prediction: blocks after the last
 };
 
 struct ModelSpec {
   SourceLocation where;
   Located<std::string> name; ///< default: the file's stem
   std::vector<LayerSpec> layers;
-  std::optional<TransformerSpec> transformer;
+  std::optional<TransformerSpec> transformer; ///< written out, or of config
+  Located<std::string> config; ///< path of a config.json, relative to the spec
+  /// What a config does not say: sequence, dtype, flash_attention, dropout and
+  /// mtp_layers, where they stand beside it.
+  TransformerSpec besideConfig;
   Located<Bytes> parameterBytes{2}, gradientBytes{4}, optimizerBytes{12};
   /// Whether any time of the spec is in abstract units or in seconds; times
   /// of both kinds in one spec are refused.
   TimeUnit timeUnit = TimeUnit::Unit;
 };
 
-/// `layout`: auto, even, counts per stage, or {first, last} with the rest even.
+/// `layout: auto`
 struct LayoutAuto {};
-struct LayoutEven {};
-struct LayoutEnds {
-  uint32_t first, last;
+/// `layout: even`, or {count: [embedding, head]}: the same where these count as
+/// a layer each.
+struct LayoutEven {
+  bool embedding = false, head = false;
 };
-using Layout =
-    std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>, LayoutEnds>;
+/// `layout: {first: n, last: n}`, or one of them: the rest even.
+struct LayoutEnds {
+  std::optional<uint32_t> first, last;
+};
+/// A stage of a layout string (LayoutString.h). Places are offsets in it.
+struct LayoutStage {
+  uint32_t layers = 0, mtp = 0;
+  uint32_t bar = 0;                      ///< that begins it; 0 for the first
+  uint32_t firstLayer = 0, firstMtp = 0; ///< letters, where it has any
+};
+struct LayoutString {
+  std::vector<LayoutStage> stages;
+  SourceLocation where; ///< of its first character
+};
+/// `layout`, the list being counts per stage.
+using Layout = std::variant<LayoutAuto, LayoutEven, std::vector<uint32_t>,
+                            LayoutEnds, LayoutString>;
 
 /// `warmup`: standard, auto, or one count per rank.
 struct WarmupStandard {};
@@ -116,6 +150,19 @@ using Warmup = std::variant<WarmupStandard, WarmupAuto, std::vector<uint32_t>>;
 
 /// What `schedule` is called where the spec gives the orders themselves.
 inline constexpr const char *kOwnOrders = "orders";
+
+/// What a stage's forward leaves for its backward.
+enum class RecomputePolicy : uint8_t {
+  None,      ///< all that it needs
+  Selective, ///< all but what attention makes again quickly
+  Full       ///< its layers' inputs
+};
+/// By number.
+inline constexpr std::string_view kRecomputePolicies[] = {"none", "selective",
+                                                          "full"};
+
+/// `recompute`: one policy for all stages, or one per stage.
+using Recompute = std::variant<RecomputePolicy, std::vector<RecomputePolicy>>;
 
 enum class Objective : uint8_t { Makespan, Span };
 enum class BackwardMode : uint8_t { Auto, Fused, Split };
@@ -138,6 +185,13 @@ struct PipelineSpec {
   Located<Warmup> warmup{Warmup(WarmupStandard{})};
   Located<Objective> objective{Objective::Makespan};
   Located<BackwardMode> backward{BackwardMode::Auto};
+  /// Devices of a rank's group; experts are divided within it.
+  Located<uint32_t> tensorParallel{1}, contextParallel{1}, expertParallel{1};
+  Located<bool> sequenceParallel{false};
+  /// Copies of the whole pipeline, and what of the training state they divide
+  /// among them: from 1 the optimizer, 2 gradients too, 3 parameters too.
+  Located<uint32_t> dataParallel{1}, zero{0};
+  Located<Recompute> recompute{Recompute(RecomputePolicy::None)};
   Located<Bytes> memoryLimit; ///< not given: the device's memory, else none
 };
 
@@ -158,6 +212,8 @@ struct ClusterSpec {
   std::optional<DeviceSpec> device;
   LinkSpec link;
   std::optional<LinkSpec> nodeLink; ///< not given: as link
+  /// Between the devices of a rank's group; not given: free.
+  std::optional<LinkSpec> groupLink;
   Located<uint32_t> devicesPerNode; ///< 0: all on one node
 };
 

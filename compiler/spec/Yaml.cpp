@@ -119,6 +119,7 @@ void TreeBuilder::OnScalar(const YAML::Mark &mark, const std::string &tag,
   checkTag(mark, tag);
   YamlNode node = make(YamlKind::Scalar, mark);
   node.text = value;
+  node.lead = tag == "!"; // quoted
   node.cost = 1 + value.size() / 64;
   add(std::move(node), anchor);
 }

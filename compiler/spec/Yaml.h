@@ -28,6 +28,7 @@ struct YamlNode {
   SourceLocation where;
   uint64_t cost = 1;
   std::string text;               ///< of a scalar
+  uint32_t lead = 0;              ///< bytes before the text: 1 for a quote
   std::vector<YamlNode> items;    ///< of a list
   std::vector<YamlEntry> entries; ///< of a map, in order, duplicates kept
 };

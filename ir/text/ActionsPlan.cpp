@@ -289,6 +289,7 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::AddGradients:
   case Op::SendTied:
   case Op::RecvTied:
+  case Op::AllReduceGradients:
     break;
   }
   return {nullptr, nullptr};

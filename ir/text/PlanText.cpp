@@ -26,6 +26,30 @@ static void printNumber(const char *key, uint64_t number,
     out << ' ' << key << ' ' << number;
 }
 
+static void printLink(Ticks latency, Bytes bandwidth, TimeUnit unit,
+                      llvm::raw_ostream &out) {
+  if (latency != 0)
+    out << " latency " << formatDecimal(latency, unit);
+  printNumber("bandwidth", bandwidth, out);
+  out << '\n';
+}
+
+static void printPaths(const Plan &plan, llvm::raw_ostream &out) {
+  for (size_t i = 0; i < plan.channels.size(); ++i) {
+    const Channel &channel = plan.channels[i];
+    out << "  channel " << i << " rank " << channel.source << " -> "
+        << channel.destination << " communicator " << channel.communicator;
+    printLink(channel.latency, channel.bandwidth, plan.timeUnit, out);
+  }
+  for (size_t i = 0; i < plan.collectives.size(); ++i) {
+    const Collective &of = plan.collectives[i];
+    out << "  collective " << i << " communicator " << of.communicator
+        << " ranks ";
+    llvm::interleaveComma(of.ranks, out);
+    printLink(of.latency, of.bandwidth, plan.timeUnit, out);
+  }
+}
+
 static void printHeader(const Plan &plan, llvm::raw_ostream &out) {
   printNamed("model", plan.model, out);
   printNamed("schedule", plan.schedule, out);
@@ -44,15 +68,7 @@ static void printHeader(const Plan &plan, llvm::raw_ostream &out) {
     text::printName(value, out);
     out << '\n';
   }
-  for (size_t i = 0; i < plan.channels.size(); ++i) {
-    const Channel &channel = plan.channels[i];
-    out << "  channel " << i << " rank " << channel.source << " -> "
-        << channel.destination << " communicator " << channel.communicator;
-    if (channel.latency != 0)
-      out << " latency " << formatDecimal(channel.latency, plan.timeUnit);
-    printNumber("bandwidth", channel.bandwidth, out);
-    out << '\n';
-  }
+  printPaths(plan, out);
 }
 
 /// `3, 5` behind ` wait`; ` read 4, 5 write 6`: one word for operands of the
@@ -81,7 +97,7 @@ static void printOp(const RankPlan &rank, uint32_t index,
   if (op.stream != kComputeStream)
     out << " stream " << unsigned(op.stream);
   if (op.channel != kNone)
-    out << " channel " << op.channel;
+    out << (isCollective(op.op) ? " collective " : " channel ") << op.channel;
   if (op.group != kNone)
     out << " group " << op.group;
   printUses(rank, index, out);
@@ -131,8 +147,8 @@ struct RankLines {
 
 class PlanParser {
 public:
-  PlanParser(Lexer &lexerOfText, Plan &result)
-      : lexer(lexerOfText), plan(result),
+  PlanParser(Lexer &lexerOfText, Plan &result, OpLocations &locations)
+      : lexer(lexerOfText), plan(result), ops(locations),
         stageLines(result.timeUnit, result.microbatches, result.stages,
                    result.edges) {}
   void parse();
@@ -141,6 +157,8 @@ private:
   bool parseStatement();
   bool parseRun();
   bool parseChannel();
+  bool parseCollective();
+  bool parseLink(Ticks &latency, Bytes &bandwidth);
   bool parseRank();
   bool parseRankStatement(RankPlan &rank, RankLines &lines);
   bool parseStreams(RankPlan &rank);
@@ -154,16 +172,20 @@ private:
 
   Lexer &lexer;
   Plan &plan;
+  OpLocations &ops;
   StageLines stageLines;
   SourceLocation opened = {};
-  std::vector<SourceLocation> channelLines;
+  std::vector<SourceLocation> channelLines, collectiveLines;
   std::vector<RankLines> rankLines;
-  uint32_t nextChannel = 0, nextRank = 0, nextBuffer = 0, nextOp = 0;
+  uint32_t nextChannel = 0, nextCollective = 0, nextRank = 0, nextBuffer = 0,
+           nextOp = 0;
 };
 
 } // namespace
 
-void parsePlan(Lexer &lexer, Plan &plan) { PlanParser(lexer, plan).parse(); }
+void parsePlan(Lexer &lexer, Plan &plan, OpLocations &ops) {
+  PlanParser(lexer, plan, ops).parse();
+}
 
 void PlanParser::parse() {
   unsigned errorsBefore = lexer.errorCount();
@@ -171,6 +193,8 @@ void PlanParser::parse() {
   parseBlock(lexer, opened, [&] { return parseStatement(); });
   if (lexer.errorCount() == errorsBefore) // else follow-ups hide the first ones
     check();
+  for (RankLines &lines : rankLines)
+    ops.push_back(std::move(lines.ops));
 }
 
 bool PlanParser::parseStatement() {
@@ -192,6 +216,8 @@ bool PlanParser::parseStatement() {
     return parseRun();
   if (lexer.accept("channel"))
     return parseChannel();
+  if (lexer.accept("collective"))
+    return parseCollective();
   if (lexer.peek() == "rank")
     return parseRank();
   return lexer.unexpected("a key of a plan, such as 'stage', 'channel' or "
@@ -212,9 +238,27 @@ bool PlanParser::parseChannel() {
       !lexer.take("communicator") ||
       !lexer.takeId(channel.communicator, "a communicator"))
     return false;
-  if (lexer.accept("latency") && !stageLines.takeTime(lexer, channel.latency))
+  return parseLink(channel.latency, channel.bandwidth);
+}
+
+bool PlanParser::parseCollective() {
+  collectiveLines.push_back(lexer.here());
+  Collective &of = plan.collectives.emplace_back();
+  if (!lexer.takeIndex("collective", nextCollective) ||
+      !lexer.take("communicator") ||
+      !lexer.takeId(of.communicator, "a communicator") || !lexer.take("ranks"))
     return false;
-  return !lexer.accept("bandwidth") || lexer.takeBytes(channel.bandwidth);
+  do
+    if (!lexer.takeId(of.ranks.emplace_back(), "a rank"))
+      return false;
+  while (lexer.accept(","));
+  return parseLink(of.latency, of.bandwidth);
+}
+
+bool PlanParser::parseLink(Ticks &latency, Bytes &bandwidth) {
+  if (lexer.accept("latency") && !stageLines.takeTime(lexer, latency))
+    return false;
+  return !lexer.accept("bandwidth") || lexer.takeBytes(bandwidth);
 }
 
 bool PlanParser::parseRank() {
@@ -291,10 +335,16 @@ bool PlanParser::parseOp(RankPlan &rank) {
   return true;
 }
 
-/// `stream 1`, `channel 0`, `group 2`.
+/// `stream 1`, `channel 0`, `collective 0`, `group 2`.
 bool PlanParser::parsePlace(PlanOp &op) {
+  if (lexer.peek() == (isCollective(op.op) ? "channel" : "collective"))
+    return lexer.error(nameOf(op) + (isCollective(op.op)
+                                         ? " has no channel, but a collective"
+                                         : " is no collective"));
   if (lexer.accept("channel"))
     return lexer.takeId(op.channel, "a channel");
+  if (lexer.accept("collective"))
+    return lexer.takeId(op.channel, "a collective");
   if (lexer.accept("group"))
     return lexer.takeId(op.group, "a group");
   uint32_t stream = 0;
@@ -316,10 +366,11 @@ bool PlanParser::parseClause(RankPlan &rank, PlanOp &op) {
   const auto *access = llvm::find(kAccesses, lexer.peek());
   if (access == std::end(kAccesses)) {
     bool place = lexer.peek() == "stream" || lexer.peek() == "channel" ||
-                 lexer.peek() == "group";
+                 lexer.peek() == "collective" || lexer.peek() == "group";
     return place ? parsePlace(op)
-                 : lexer.unexpected("'stream', 'channel', 'group', 'wait', "
-                                    "'read', 'write' or 'update'");
+                 : lexer.unexpected("'stream', 'channel', 'collective', "
+                                    "'group', 'wait', 'read', 'write' or "
+                                    "'update'");
   }
   lexer.accept(*access);
   constexpr uint32_t kHighestBuffer = (1u << 30) - 1;
@@ -343,6 +394,8 @@ SourceLocation PlanParser::at(const StructureFault &fault,
     return stageLines.at(fault);
   case StructureFault::Part::Channel:
     return channelLines[fault.index];
+  case StructureFault::Part::Collective:
+    return collectiveLines[fault.index];
   case StructureFault::Part::Rank:
     return rank->rank;
   case StructureFault::Part::Buffer:

@@ -25,8 +25,9 @@ namespace text {
 
 /// `0F0`; looked up if there are names.
 static bool parseEntry(Lexer &lexer, const NodeNames *names, bool joined,
-                       Schedule &schedule) {
+                       Schedule &schedule, std::vector<SourceLocation> &ops) {
   OpRef ref = {};
+  ops.push_back(lexer.here());
   if (!lexer.takeOp(ref))
     return false;
   std::optional<Id> node = names ? names->find(ref) : 0;
@@ -45,15 +46,15 @@ static bool parseEntry(Lexer &lexer, const NodeNames *names, bool joined,
 
 /// What is behind `rank`: ` 0: 0F0 (0F1;1B0)OVERLAP_F_B …`.
 static bool parseRank(Lexer &lexer, const NodeNames *names, uint32_t &next,
-                      Schedule &schedule) {
+                      Schedule &schedule, std::vector<SourceLocation> &ops) {
   if (!lexer.takeIndex("rank", next) || !lexer.take(":"))
     return false;
   while (!lexer.atEnd()) {
     bool pair = lexer.accept("(");
-    if (!parseEntry(lexer, names, pair, schedule))
+    if (!parseEntry(lexer, names, pair, schedule, ops))
       return false;
     if (pair &&
-        (!lexer.take(";") || !parseEntry(lexer, names, false, schedule) ||
+        (!lexer.take(";") || !parseEntry(lexer, names, false, schedule, ops) ||
          !lexer.take(")") || !lexer.take("OVERLAP_F_B")))
       return false;
   }
@@ -62,7 +63,7 @@ static bool parseRank(Lexer &lexer, const NodeNames *names, uint32_t &next,
 }
 
 void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
-                   Schedule &schedule) {
+                   Schedule &schedule, OpLocations &ops) {
   std::optional<NodeNames> names;
   if (graphIsGood)
     names.emplace(graph);
@@ -78,7 +79,8 @@ void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
       return parseWarmup(lexer, schedule.warmup);
     }
     if (lexer.accept("rank"))
-      return parseRank(lexer, names ? &*names : nullptr, nextRank, schedule);
+      return parseRank(lexer, names ? &*names : nullptr, nextRank, schedule,
+                       ops.emplace_back());
     return lexer.unexpected("'name', 'warmup', 'rank' or '}'");
   });
   if (lexer.errorCount() == errorsBefore && !schedule.warmup.empty() &&

@@ -7,6 +7,7 @@
 #include "ir/PlanStructure.h"
 #include "ir/Schedule.h"
 #include "ir/text/Lexer.h"
+#include "ir/text/Text.h"
 
 #include <functional>
 #include <optional>
@@ -19,8 +20,8 @@ namespace sluice::text {
 /// against a graph that has faults.
 void parseGraph(Lexer &lexer, Graph &graph);
 void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
-                   Schedule &schedule);
-void parsePlan(Lexer &lexer, Plan &plan);
+                   Schedule &schedule, OpLocations &ops);
+void parsePlan(Lexer &lexer, Plan &plan, OpLocations &ops);
 
 /// Reads the lines of a block up to its `}`. `statement` reads a line from its
 /// first token and returns false after a fault. False if the block is not

@@ -77,10 +77,11 @@ static bool parseSection(text::Lexer &lexer, bool good, IrText &ir,
     text::parseGraph(lexer, ir.graph.emplace());
     break;
   case Section::Schedule:
-    text::parseSchedule(lexer, *ir.graph, good, ir.schedule.emplace());
+    text::parseSchedule(lexer, *ir.graph, good, ir.schedule.emplace(),
+                        ir.scheduleOps);
     break;
   case Section::Plan:
-    text::parsePlan(lexer, ir.plan.emplace());
+    text::parsePlan(lexer, ir.plan.emplace(), ir.planOps);
     break;
   }
   return true;

@@ -20,17 +20,22 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace sluice {
 
 /// The version of the text forms; no other is read.
 inline constexpr unsigned kIrTextVersion = 1;
 
+/// Where the operations of each rank stand in a text.
+using OpLocations = std::vector<std::vector<SourceLocation>>;
+
 /// What a text holds.
 struct IrText {
   std::optional<Graph> graph;
   std::optional<Schedule> schedule;
   std::optional<Plan> plan;
+  OpLocations scheduleOps, planOps; ///< of what is there
 };
 
 /// Each writes its section, without the first line of the file. What is printed

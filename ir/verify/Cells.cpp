@@ -15,19 +15,6 @@ bool Cells::open(uint64_t operations) {
   return true;
 }
 
-/// The first computation of a stage on another rank.
-void Cells::hold(const OpRef &op, OpPlace place) {
-  constexpr Id kMostCopies = 2;
-  Holders &holders = holdersOf[op.stage];
-  holders.last = place.rank;
-  if (++holders.count > kMostCopies)
-    tell(FindingKind::Malformed, place,
-         nameOf(op) + " is on rank " + std::to_string(place.rank) + ", and " +
-             std::to_string(holders.count - 1) +
-             " ranks before it hold stage " + std::to_string(op.stage) +
-             ": a stage has at most two copies");
-}
-
 /// Tells what may be wrong with one more computation of `cell`.
 void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
   Seen bit = bitOf(op.op);

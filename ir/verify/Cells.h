@@ -2,8 +2,7 @@
 //---===//
 //
 // A cell is a stage and a microbatch: one forward and, if the stage is trained,
-// one backward, whole or in two parts, all on one rank. Of a stage there are at
-// most two copies.
+// one backward, whole or in two parts, all on one rank.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_CELLS_H
@@ -28,8 +27,8 @@ public:
   void add(const OpRef &op, OpPlace place) {
     Seen bit = bitOf(op.op);
     Seen &cell = seen[size_t(op.stage) * microbatches + op.microbatch];
-    if (holdersOf[op.stage].last != place.rank)
-      hold(op, place);
+    if (Holders &of = holdersOf[op.stage]; of.last != place.rank)
+      of = {place.rank, of.count + 1};
     if ((cell >> kRankShift) == 0)
       cell |= (place.rank + 1) << kRankShift;
     if ((cell >> kRankShift) != place.rank + 1 || (cell & clashesOf(bit)) ||
@@ -74,6 +73,7 @@ private:
     case Op::AddGradients:
     case Op::SendTied:
     case Op::RecvTied:
+    case Op::AllReduceGradients:
       return 0;
     }
     return 0;
@@ -92,7 +92,6 @@ private:
     Id count = 0;
   };
 
-  void hold(const OpRef &op, OpPlace place);
   void explain(const OpRef &op, OpPlace place, Seen cell);
   void checkCell(Id stage, Id microbatch);
   void tell(FindingKind kind, std::optional<OpPlace> place,

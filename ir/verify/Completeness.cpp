@@ -8,9 +8,10 @@ namespace {
 
 /// What ends a step of a stage on a rank, each once and in this order; but
 /// gradients of a tied stage go to every copy of the other.
-enum Ending : uint8_t { Sent, Added, SentTied, Stepped, NoEnding };
+enum Ending : uint8_t { Sent, Added, Reduced, SentTied, Stepped, NoEnding };
 constexpr std::array<Op, NoEnding> kEndings = {
-    Op::SendGradients, Op::AddGradients, Op::SendTied, Op::OptimizerStep};
+    Op::SendGradients, Op::AddGradients, Op::AllReduceGradients, Op::SendTied,
+    Op::OptimizerStep};
 
 constexpr Ending endingOf(Op op) {
   switch (op) {
@@ -18,6 +19,8 @@ constexpr Ending endingOf(Op op) {
     return Sent;
   case Op::AddGradients:
     return Added;
+  case Op::AllReduceGradients:
+    return Reduced;
   case Op::SendTied:
     return SentTied;
   case Op::OptimizerStep:
@@ -43,7 +46,7 @@ public:
   Completeness(const PlanIndex &of, Report &to)
       : index(of), plan(of.plan), report(to),
         cells(of.plan.stages, of.plan.microbatches, to),
-        stageState(plan.stages.size()) {}
+        stageState(plan.stages.size()), crowded(plan.stages.size()) {}
 
   void check() {
     if (!cells.open(index.operations()))
@@ -59,6 +62,14 @@ private:
     Id rank = kNone;       ///< the rank that the next two are about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
+    uint32_t reducedAt = 0; ///< position of its all-reduce, if it has one
+  };
+
+  /// A stage on a rank that computes gradients of it.
+  struct Trained {
+    Id stage, rank;
+    bool sent, added, reduced;
+    uint32_t reducedAt;
   };
 
   void tell(FindingKind kind, std::optional<OpPlace> place,
@@ -97,25 +108,64 @@ private:
            opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
                std::to_string(r));
     if (state.gradient)
-      trainedOn.push_back({s, r, state.has[Sent], state.has[Added]});
+      trainedOn.push_back({s, r, state.has[Sent], state.has[Added],
+                           state.has[Reduced], state.reducedAt});
   }
 
-  /// A trained stage that is held by two ranks sends its gradients from each to
-  /// the other and adds those of the other: a rank sends once, and none to
-  /// itself, so what comes is what the other has summed.
+  /// A trained stage that is held by several ranks reduces its gradients over
+  /// all of them, or is held by two, and each sends its own to the other and
+  /// adds those of the other: a rank sends once, and none to itself, so what
+  /// comes is what the other has summed.
   void checkCopies() {
+    std::vector<bool> isReduced(plan.stages.size());
+    for (const Trained &of : trainedOn)
+      isReduced[of.stage] = isReduced[of.stage] || of.reduced;
     for (const Trained &of : trainedOn) {
       if (!index.hasStep || cells.holders(of.stage) < 2)
         continue;
-      for (auto [has, op] : {std::pair(of.sent, Op::SendGradients),
-                             std::pair(of.added, Op::AddGradients)})
-        if (!has)
-          tell(FindingKind::Missing, OpPlace{of.rank, 0},
-               opName(op, of.stage, kNone) + " is missing on rank " +
-                   std::to_string(of.rank) + ": " +
-                   std::to_string(cells.holders(of.stage)) +
-                   " ranks hold stage " + std::to_string(of.stage));
+      if (of.reduced)
+        checkReduced(of);
+      else if (isReduced[of.stage])
+        missingOn(of, Op::AllReduceGradients);
+      else
+        checkExchanged(of);
     }
+  }
+
+  void missingOn(const Trained &of, Op op) {
+    tell(FindingKind::Missing, OpPlace{of.rank, 0},
+         opName(op, of.stage, kNone) + " is missing on rank " +
+             std::to_string(of.rank) + ": " +
+             std::to_string(cells.holders(of.stage)) + " ranks hold stage " +
+             std::to_string(of.stage));
+  }
+
+  void checkExchanged(const Trained &of) {
+    Id ranks = cells.holders(of.stage);
+    if (ranks > 2 && !crowded[of.stage]) {
+      crowded[of.stage] = true;
+      tell(FindingKind::Malformed, OpPlace{of.rank, 0},
+           std::to_string(ranks) + " ranks hold stage " +
+               std::to_string(of.stage) +
+               ": two can exchange their gradients, more reduce them by " +
+               opName(Op::AllReduceGradients, of.stage, kNone));
+    }
+    for (auto [has, op] : {std::pair(of.sent, Op::SendGradients),
+                           std::pair(of.added, Op::AddGradients)})
+      if (!has)
+        missingOn(of, op);
+  }
+
+  /// Each of a collective's ranks holds the stage, or they do not match.
+  void checkReduced(const Trained &of) {
+    const PlanOp &op = plan.ranks[of.rank].ops[of.reducedAt];
+    size_t ranks = plan.collectives[op.channel].ranks.size();
+    if (ranks < cells.holders(of.stage))
+      tell(FindingKind::Order, OpPlace{of.rank, of.reducedAt},
+           nameOf(op) + " sums over " + std::to_string(ranks) +
+               (ranks == 1 ? " rank, " : " ranks, ") +
+               std::to_string(cells.holders(of.stage)) + " hold stage " +
+               std::to_string(of.stage));
   }
 
   /// What ends a step, in the order of kEndings, after the gradients.
@@ -133,6 +183,14 @@ private:
       tell(FindingKind::Order, place,
            nameOf(op) + " stands before " +
                opName(Op::SendGradients, op.stage, kNone));
+    else if (ending == Reduced && (state.has[Sent] || state.has[Added]))
+      tell(FindingKind::Duplicate, place,
+           nameOf(op) + " stands beside " +
+               opName(kEndings[state.has[Added] ? Added : Sent], op.stage,
+                      kNone) +
+               ": gradients are summed in one way, not both");
+    if (ending == Reduced)
+      state.reducedAt = place.index;
     for (size_t later = ending + size_t(1); later < kEndings.size(); ++later)
       if (state.has[later])
         standsAfter(op, kEndings[later], place);
@@ -158,11 +216,7 @@ private:
   Cells cells;
   std::vector<StageState> stageState;
   std::vector<Id> stagesHere;
-  /// A stage on a rank that computes gradients of it.
-  struct Trained {
-    Id stage, rank;
-    bool sent, added;
-  };
+  std::vector<bool> crowded; ///< per stage: told that too many ranks hold it
   std::vector<Trained> trainedOn;
 };
 

@@ -71,6 +71,7 @@ private:
     case Op::AddGradients:
     case Op::SendTied:
     case Op::RecvTied:
+    case Op::AllReduceGradients:
       break;
     }
     return kKinds;

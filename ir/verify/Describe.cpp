@@ -49,7 +49,7 @@ std::string storyStep(const Plan &plan, OpPlace from, OpPlace to) {
   return "";
 }
 
-/// Two messages of a rank: one stands before the other, and should not.
+/// Two communications of a rank: one stands before the other, and should not.
 struct Swap {
   OpPlace first;
   OpPlace second;
@@ -73,8 +73,8 @@ bool canGoFirst(const Plan &plan, const Swap &swap) {
   return true;
 }
 
-/// The two orders of messages that make two ranks wait for each other, if that
-/// is what the cycle says.
+/// The two orders of communications that make two ranks wait for each other, if
+/// that is what the cycle says.
 std::vector<Swap> swapsOf(const Plan &plan, std::span<const OpPlace> cycle) {
   if (cycle.size() != 4 || cycle[0].rank == cycle[1].rank ||
       cycle[0].rank != cycle[3].rank || cycle[1].rank != cycle[2].rank)
@@ -94,7 +94,11 @@ std::string fixOf(const Plan &plan, std::span<const OpPlace> cycle) {
   for (const Swap &swap : swaps)
     if (canGoFirst(plan, swap))
       return ": post " + nameOf(plan, swap.second) + " before " +
-             nameOf(plan, swap.first) + ", or send them in one group";
+             nameOf(plan, swap.first) +
+             (isMessage(opAt(plan, swap.first).op) &&
+                      isMessage(opAt(plan, swap.second).op)
+                  ? ", or send them in one group"
+                  : ", or put them in one group");
   for (const Swap &swap : swaps)
     if (opAt(plan, swap.first).group != kNone)
       return ": take " + nameOf(plan, swap.first) + " out of its group";

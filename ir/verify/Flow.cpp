@@ -407,6 +407,7 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::RecvBackward:
   case Op::SendGradients:
   case Op::SendTied:
+  case Op::AllReduceGradients:
     return;
   case Op::OptimizerStep: {
     uint32_t wanted = stage.tiedTo == kNone ? 0 : 1;

@@ -30,7 +30,8 @@ public:
     return ++counts[static_cast<unsigned>(kind)] <= kMaxOfKind;
   }
   void error(FindingKind kind, std::optional<OpPlace> place,
-             std::string message, std::vector<OpPlace> cycle = {});
+             std::string message, std::vector<OpPlace> cycle = {},
+             std::optional<OpPlace> meets = std::nullopt);
   void warning(FindingKind kind, std::optional<OpPlace> place,
                std::string message);
   bool has(FindingKind kind) const {
@@ -74,6 +75,7 @@ struct PlanIndex : StageEdges {
   std::vector<Id> firstOp;   ///< per rank, and one past the last
   std::vector<Id> firstUnit; ///< as firstOp, of units
   bool hasGroups = false;
+  bool hasCollectives = false;
   bool hasStep = false;
   std::vector<Id> unitOf;      ///< per operation; empty without groups
   std::vector<Id> firstInUnit; ///< per unit and one past; empty without groups
@@ -86,11 +88,26 @@ struct PlanIndex : StageEdges {
   /// firstOfChannel[c] to the next channel's.
   std::vector<Id> firstOfChannel, sends, receives;
 
+  /// A meeting is the n-th operation of each rank of a collective. Per
+  /// operation its meeting, kNone without one; empty without collectives.
+  std::vector<Id> meeting;
+  /// The operations of meeting m, in order of ranks, are those from
+  /// firstOfMeeting[m] to the next meeting's.
+  std::vector<Id> firstOfMeeting{0}, attendants;
+
   explicit PlanIndex(const Plan &of) : plan(of) {}
 
   Id operations() const { return firstOp.back(); }
   Id units() const { return firstUnit.back(); }
   Id unit(Id op) const { return hasGroups ? unitOf[op] : op; }
+  Id meetings() const { return static_cast<Id>(firstOfMeeting.size() - 1); }
+  /// The meeting of an operation; kNone for what has none.
+  Id meetingOf(Id op) const { return hasCollectives ? meeting[op] : kNone; }
+  std::span<const Id> attendantsOf(Id meeting) const {
+    return std::span(attendants)
+        .subspan(firstOfMeeting[meeting],
+                 firstOfMeeting[meeting + 1] - firstOfMeeting[meeting]);
+  }
   /// Operations [first, second) of a unit.
   std::pair<Id, Id> members(Id unit) const {
     return hasGroups ? std::pair(firstInUnit[unit], firstInUnit[unit + 1])
@@ -121,6 +138,11 @@ void checkCompleteness(const PlanIndex &index, Report &report);
 /// carry; false on any `mismatch`. Linear.
 bool matchMessages(PlanIndex &index, Report &report);
 
+/// Joins the n-th operations of the ranks of every collective to meetings and
+/// compares what they do; false on any `mismatch`. O(operations), times the
+/// logarithm of the ranks of a collective.
+bool matchCollectives(PlanIndex &index, Report &report);
+
 /// Warns where two groups that meet take two communicators in different order.
 /// O(operations) where groups are small.
 void compareGroupOrders(const PlanIndex &index, Report &report);
@@ -145,7 +167,7 @@ void checkDependences(const PlanIndex &index, Report &report);
 void checkMemory(const PlanIndex &index, Report &report);
 
 /// How `cycle` of `plan` is told in one sentence, with a fix where two
-/// messages of a rank have the wrong order.
+/// communications of a rank have the wrong order.
 std::string deadlockMessage(const Plan &plan, Progress progress,
                             std::span<const OpPlace> cycle);
 

@@ -32,19 +32,18 @@ void Machine::numberMessages() {
     }
 }
 
-/// The queue of a message: one for all, one per peer, or two per peer.
+/// The queue of a message or a collective; kNone without one. Those of peers
+/// stand first, then those of collectives.
 Id Machine::queueOf(const PlanOp &op, Progress progress) const {
+  if (progress == Progress::Rank)
+    return 0;
+  if (progress == Progress::Stream)
+    return kNone;
+  if (isCollective(op.op))
+    return static_cast<Id>(2 * index.plan.ranks.size()) + op.channel;
   const Channel &channel = index.plan.channels[op.channel];
   Id peer = isSend(op.op) ? channel.destination : channel.source;
-  switch (progress) {
-  case Progress::Rank:
-    return 0;
-  case Progress::Pair:
-    return peer;
-  case Progress::Edge:
-    return 2 * peer + (isSend(op.op) ? 1 : 0);
-  }
-  return 0;
+  return progress == Progress::Pair ? peer : 2 * peer + (isSend(op.op) ? 1 : 0);
 }
 
 /// Streams and queues are in order.
@@ -54,7 +53,8 @@ void Machine::addOrder(Progress progress) {
   for (const RankPlan &rank : index.plan.ranks)
     streams = std::max(streams, rank.streams.size());
   std::vector<Id> lastOnStream(streams);
-  std::vector<Id> lastInQueue(2 * ranks, kNone), used;
+  std::vector<Id> lastInQueue(2 * ranks + index.plan.collectives.size(), kNone),
+      used;
   auto follow = [this](Id &last, Id unit) {
     if (last != kNone && last != unit)
       before.emplace_back(last, unit);
@@ -66,9 +66,9 @@ void Machine::addOrder(Progress progress) {
     for (const PlanOp &op : rank.ops) {
       Id unit = index.unit(number++);
       follow(lastOnStream[op.stream], unit);
-      if (!isMessage(op.op))
+      Id queue = isCommunication(op.op) ? queueOf(op, progress) : kNone;
+      if (queue == kNone)
         continue;
-      Id queue = queueOf(op, progress);
       used.push_back(queue);
       follow(lastInQueue[queue], unit);
     }
@@ -99,6 +99,9 @@ bool Machine::run(uint32_t buffered) {
   pending.assign(units, 0);
   phase.assign(units, Phase::Waits);
   satisfied.assign(index.operations(), 0);
+  toCome.resize(index.meetings());
+  for (Id m = 0; m < index.meetings(); ++m)
+    toCome[m] = static_cast<Id>(index.attendantsOf(m).size());
   startable.clear();
   endable.clear();
   for (Id unit = 0; unit < units; ++unit)
@@ -139,25 +142,45 @@ bool Machine::needsMate(Id op) const {
 void Machine::start(Id unit) {
   phase[unit] = Phase::Started;
   auto [first, end] = index.members(unit);
-  for (Id op = first; op < end; ++op) {
-    Id mate = index.mate[op];
-    if (needsMate(op))
-      ++pending[unit];
+  for (Id op = first; op < end; ++op)
+    if (index.meetingOf(op) == kNone)
+      startMessage(op, unit);
     else
-      satisfied[op] = 1;
-    if (mate != kNone && phase[index.unit(mate)] == Phase::Started &&
-        index.unit(mate) != unit)
-      satisfy(mate);
-  }
+      attend(op, unit);
   if (pending[unit] == 0)
     endable.push_back(unit);
 }
 
-void Machine::satisfy(Id message) {
-  if (satisfied[message])
+/// Starts a message, or what is neither a message nor a collective.
+void Machine::startMessage(Id op, Id unit) {
+  Id mate = index.mate[op];
+  if (needsMate(op))
+    ++pending[unit];
+  else
+    satisfied[op] = 1;
+  if (mate != kNone && phase[index.unit(mate)] == Phase::Started &&
+      index.unit(mate) != unit)
+    satisfy(mate);
+}
+
+/// Starts a collective: whoever comes last to a meeting lets all others end.
+void Machine::attend(Id op, Id unit) {
+  Id meeting = index.meeting[op];
+  if (--toCome[meeting] != 0) {
+    ++pending[unit];
     return;
-  satisfied[message] = 1;
-  Id unit = index.unit(message);
+  }
+  satisfied[op] = 1;
+  for (Id other : index.attendantsOf(meeting))
+    if (other != op)
+      satisfy(other);
+}
+
+void Machine::satisfy(Id op) {
+  if (satisfied[op])
+    return;
+  satisfied[op] = 1;
+  Id unit = index.unit(op);
   if (--pending[unit] == 0)
     endable.push_back(unit);
 }
@@ -193,6 +216,7 @@ Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
   std::vector<Id> numberOf(index.units(), kNone);
   for (Id n = 0; n < stuck.size(); ++n)
     numberOf[stuck[n]] = n;
+  auto firstMeeting = static_cast<Id>(2 * stuck.size());
   std::vector<std::pair<Id, Id>> pairs;
   for (auto [first, second] : before)
     if (numberOf[first] != kNone)
@@ -205,16 +229,42 @@ Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
       if (needsMate(op))
         pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(index.mate[op])]);
   }
-  return Digraph::fromPairs(static_cast<Id>(2 * stuck.size()), pairs);
+  addMeetings(numberOf, firstMeeting, pairs);
+  return Digraph::fromPairs(firstMeeting + index.meetings(), pairs);
 }
 
-/// The member of `unit` that needs a mate in unit `peer`.
-Id Machine::memberMeeting(Id unit, Id peer) const {
+void Machine::addMeetings(const std::vector<Id> &numberOf, Id firstNode,
+                          std::vector<std::pair<Id, Id>> &pairs) const {
+  for (Id m = 0; m < index.meetings(); ++m)
+    for (Id op : index.attendantsOf(m)) {
+      Id unit = index.unit(op);
+      if (toCome[m] == 0 || phase[unit] == Phase::Ended)
+        continue;
+      pairs.emplace_back(2 * numberOf[unit] + 1, firstNode + m);
+      if (phase[unit] == Phase::Waits)
+        pairs.emplace_back(firstNode + m, 2 * numberOf[unit]);
+    }
+}
+
+/// What operation `op` meets in `unit`; kNone if nothing.
+Id Machine::mateIn(Id op, Id unit) const {
+  if (Id meeting = index.meetingOf(op); meeting != kNone) {
+    for (Id other : index.attendantsOf(meeting))
+      if (index.unit(other) == unit)
+        return other;
+    return kNone;
+  }
+  return needsMate(op) && index.unit(index.mate[op]) == unit ? index.mate[op]
+                                                             : kNone;
+}
+
+/// The member of `unit` that needs one of unit `peer`, and that one.
+std::pair<Id, Id> Machine::matesBetween(Id unit, Id peer) const {
   auto [first, end] = index.members(unit);
-  while (first < end &&
-         !(needsMate(first) && index.unit(index.mate[first]) == peer))
-    ++first;
-  return first;
+  for (Id op = first; op < end; ++op)
+    if (Id mate = mateIn(op, peer); mate != kNone)
+      return {op, mate};
+  return {first, first}; // not reached: such a pair made the step
 }
 
 /// A member of a group that waits for another one, and that one.
@@ -228,15 +278,21 @@ std::vector<OpPlace> Machine::waitInside(Id unit) const {
   return {begin};
 }
 
-std::vector<OpPlace> Machine::witness() const {
+std::vector<Id> Machine::stuckUnits() const {
   std::vector<Id> stuck;
   for (Id unit = 0; unit < index.units(); ++unit)
     if (phase[unit] != Phase::Ended)
       stuck.push_back(unit);
+  return stuck;
+}
+
+std::vector<OpPlace> Machine::witness() const {
+  std::vector<Id> stuck = stuckUnits();
   std::vector<Id> cycle = shortestCycle(waitsFor(stuck));
+  std::erase_if(cycle, [&](Id node) { return node >= 2 * stuck.size(); });
   size_t length = cycle.size();
   auto unitAt = [&](size_t i) { return stuck[cycle[i % length] / 2]; };
-  // From the end of one unit to the start of another: a message and its mate.
+  // From the end of one unit to the start of another: they meet.
   auto isMessageStep = [&](size_t i) {
     return cycle[i % length] % 2 == 1 && cycle[(i + 1) % length] % 2 == 0 &&
            unitAt(i) != unitAt(i + 1);
@@ -250,11 +306,11 @@ std::vector<OpPlace> Machine::witness() const {
   std::vector<Id> told;
   for (size_t i = begin; i < begin + length; ++i)
     if (isMessageStep(i)) {
-      Id op = memberMeeting(unitAt(i), unitAt(i + 1));
+      auto [op, mate] = matesBetween(unitAt(i), unitAt(i + 1));
       if (told.empty() || told.back() != op)
         told.push_back(op);
-      if (index.mate[op] != told.front())
-        told.push_back(index.mate[op]);
+      if (mate != told.front())
+        told.push_back(mate);
     } else if (told.empty() || index.unit(told.back()) != unitAt(i)) {
       told.push_back(index.members(unitAt(i)).first);
     }
@@ -273,7 +329,10 @@ namespace {
 class ListOrder {
 public:
   explicit ListOrder(const PlanIndex &of)
-      : index(of), ranks(of.plan.ranks.size()) {}
+      : index(of), ranks(of.plan.ranks.size()) {
+    for (Id m = 0; m < of.meetings(); ++m)
+      toCome.push_back(static_cast<Id>(of.attendantsOf(m).size()));
+  }
 
   bool run() {
     for (Id r = 0; r < ranks.size(); ++r) {
@@ -307,6 +366,8 @@ private:
       for (Id op = first; op < last; ++op)
         if (index.mate[op] != kNone)
           meet(rank, r, op);
+        else if (index.meetingOf(op) != kNone)
+          attend(rank, r, op);
       if (rank.missing != 0)
         return;
     }
@@ -325,8 +386,22 @@ private:
       complete.push_back(peer);
   }
 
+  /// All others of a meeting stand at it when the last one comes.
+  void attend(Rank &rank, Id r, Id op) {
+    Id meeting = index.meeting[op];
+    if (--toCome[meeting] != 0) {
+      ++rank.missing;
+      return;
+    }
+    const PlanOp &last = index.plan.ranks[r].ops[op - index.firstOp[r]];
+    for (Id peer : index.plan.collectives[last.channel].ranks)
+      if (peer != r && --ranks[peer].missing == 0)
+        complete.push_back(peer);
+  }
+
   const PlanIndex &index;
   std::vector<Rank> ranks;
+  std::vector<Id> toCome;   ///< per meeting, operations not started
   std::vector<Id> complete; ///< ranks whose unit has ended
 };
 

@@ -36,16 +36,23 @@ private:
   Id queueOf(const PlanOp &op, Progress progress) const;
   void numberMessages();
   void start(Id unit);
+  void startMessage(Id op, Id unit);
+  void attend(Id op, Id unit);
   void end(Id unit);
-  void satisfy(Id message);
+  void satisfy(Id op);
   void freeBuffer(Id receive);
   bool hasRoom(Id send) const;
   /// Whether message `op` still needs its mate to start before it can end.
   bool needsMate(Id op) const;
   /// Among the units `stuck`: start (2n) and end (2n + 1) of the n-th, each
-  /// pointing to what it waits for.
+  /// pointing to what it waits for. What attends a meeting points to the
+  /// meeting's node, behind all these, and that to those who have not come.
   Digraph waitsFor(const std::vector<Id> &stuck) const;
-  Id memberMeeting(Id unit, Id peer) const;
+  void addMeetings(const std::vector<Id> &numberOf, Id firstNode,
+                   std::vector<std::pair<Id, Id>> &pairs) const;
+  Id mateIn(Id op, Id unit) const;
+  std::pair<Id, Id> matesBetween(Id unit, Id peer) const;
+  std::vector<Id> stuckUnits() const;
   std::vector<OpPlace> waitInside(Id unit) const;
 
   const PlanIndex &index;
@@ -60,7 +67,8 @@ private:
   std::vector<Id> need;        ///< ends that a unit's start waits for
   std::vector<Id> pending;     ///< members of a started unit not satisfied
   std::vector<Phase> phase;    ///< per unit
-  std::vector<char> satisfied; ///< per message
+  std::vector<char> satisfied; ///< per message and collective
+  std::vector<Id> toCome;      ///< per meeting, operations not started
   std::vector<Id> startable, endable;
 };
 

@@ -166,9 +166,10 @@ private:
            std::to_string(channel.communicator);
   }
 
-  void tell(OpPlace place, std::string message) {
+  void tell(OpPlace place, std::string message,
+            std::optional<OpPlace> meets = std::nullopt) {
     if (report.admits(FindingKind::Mismatch))
-      report.error(FindingKind::Mismatch, place, std::move(message));
+      report.error(FindingKind::Mismatch, place, std::move(message), {}, meets);
   }
 
   /// Tells that the n-th pair of channel `c` carries two different things, or
@@ -176,15 +177,19 @@ private:
   void differ(Id c, Id n, const PlanOp &sender, const PlanOp &receiver,
               bool same, Bytes sent, Bytes taken) {
     const Channel &channel = plan.channels[c];
+    Id slot = index.firstOfChannel[c] + n;
     OpPlace place{channel.destination,
-                  index.receives[index.firstOfChannel[c] + n] -
-                      index.firstOp[channel.destination]};
+                  index.receives[slot] - index.firstOp[channel.destination]};
+    OpPlace meets{channel.source,
+                  index.sends[slot] - index.firstOp[channel.source]};
     std::string pair = "message " + std::to_string(n + 1) + " " +
                        channelName(c) + ": " + nameOf(sender) + " ";
     if (!same)
-      return tell(place, pair + "meets " + nameOf(receiver));
-    tell(place, pair + "sends " + std::to_string(sent) + " bytes, " +
-                    nameOf(receiver) + " takes " + std::to_string(taken));
+      return tell(place, pair + "meets " + nameOf(receiver), meets);
+    tell(place,
+         pair + "sends " + std::to_string(sent) + " bytes, " +
+             nameOf(receiver) + " takes " + std::to_string(taken),
+         meets);
   }
 
   /// Tells that one end of channel `c` has more messages than the other, and

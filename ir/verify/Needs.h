@@ -41,6 +41,7 @@ constexpr Needs needsOf(Op op) {
   case Op::AddGradients:
   case Op::SendTied:
   case Op::RecvTied:
+  case Op::AllReduceGradients:
     return {};
   }
   return {};

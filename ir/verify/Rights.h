@@ -62,6 +62,8 @@ constexpr Rights rightsOf(Op op) {
     return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::RecvTied:
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
+  case Op::AllReduceGradients:
+    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::OptimizerStep:
     return {{kU, kR, kU, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |

@@ -73,7 +73,7 @@ public:
     });
     if (report.has(FindingKind::Malformed))
       return false;
-    userOf.assign(plan.channels.size(), {kNone, 0});
+    userOf.assign(plan.channels.size() + plan.collectives.size(), {kNone, 0});
     for (Id r = 0; r < plan.ranks.size(); ++r)
       if (hasSoundList(r))
         checkRank(r);
@@ -137,21 +137,22 @@ private:
       const PlanOp &op = list.ops[at];
       hasGroups |= op.group != kNone;
       index.hasStep |= op.op == Op::OptimizerStep;
-      if (isMessage(op.op))
-        checkMessage(list, r, at);
+      index.hasCollectives |= isCollective(op.op);
+      if (isCommunication(op.op))
+        checkCommunication(list, r, at);
     }
     index.hasGroups |= hasGroups;
     if (hasGroups)
       checkGroups(r);
   }
 
-  /// The kind of buffer that a message reads or writes.
+  /// The kind of buffer that a message or a collective uses.
   static BufferKind payloadKind(Op op) {
     switch (info(op).payload) {
     case Payload::Activation:
       return BufferKind::Activation;
     case Payload::WeightGradients:
-      return isSend(op) ? BufferKind::Gradients : BufferKind::CopyGradients;
+      return isReceive(op) ? BufferKind::CopyGradients : BufferKind::Gradients;
     case Payload::TiedGradients:
       return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
     case Payload::Gradient:
@@ -162,12 +163,12 @@ private:
   }
 
   /// Its operand is of the right kind; one stream per communicator.
-  void checkMessage(const ListView &list, Id r, uint32_t at) {
+  void checkCommunication(const ListView &list, Id r, uint32_t at) {
     const PlanOp &op = list.ops[at];
     BufferKind kind = payloadKind(op.op);
     if (list.buffers[list.operands[op.firstOperand].buffer].kind != kind)
       explainOperand(r, at, kind);
-    auto &[user, stream] = userOf[plan.channels[op.channel].communicator];
+    auto &[user, stream] = userOf[communicatorOf(op)];
     if (user != r) {
       user = r;
       stream = op.stream;
@@ -178,19 +179,26 @@ private:
 
   void explainOperand(Id r, uint32_t at, BufferKind kind) {
     const PlanOp &op = plan.ranks[r].ops[at];
-    fail(OpPlace{r, at},
-         nameOf(op) + " must " + (isSend(op.op) ? "read" : "write") +
-             " a buffer of kind " + std::string(info(kind).text));
+    fail(OpPlace{r, at}, nameOf(op) + " must " +
+                             (isSend(op.op)      ? "read"
+                              : isReceive(op.op) ? "write"
+                                                 : "update") +
+                             " a buffer of kind " +
+                             std::string(info(kind).text));
+  }
+
+  Id communicatorOf(const PlanOp &op) const {
+    return isMessage(op.op) ? plan.channels[op.channel].communicator
+                            : plan.collectives[op.channel].communicator;
   }
 
   void explainStream(Id r, uint32_t at, uint8_t stream) {
     const PlanOp &op = plan.ranks[r].ops[at];
-    fail(OpPlace{r, at},
-         nameOf(op) + " uses communicator " +
-             std::to_string(plan.channels[op.channel].communicator) +
-             " on stream " + std::to_string(op.stream) + ", rank " +
-             std::to_string(r) + " uses it on stream " +
-             std::to_string(stream));
+    fail(OpPlace{r, at}, nameOf(op) + " uses communicator " +
+                             std::to_string(communicatorOf(op)) +
+                             " on stream " + std::to_string(op.stream) +
+                             ", rank " + std::to_string(r) +
+                             " uses it on stream " + std::to_string(stream));
   }
 
   /// A group holds messages, or a forward and a backward.
@@ -205,7 +213,7 @@ private:
       auto refOf = [](const PlanOp &of) {
         return OpRef{of.op, of.stage, of.microbatch};
       };
-      if (isMessage(op.op) != isMessage(first.op))
+      if (isCommunication(op.op) != isCommunication(first.op))
         tellGroup(r, at, "which holds both messages and what computes");
       else if (isCompute(op.op) && at > begin + 1)
         tellGroup(r, at, "which holds more than two that compute");

@@ -26,7 +26,8 @@ namespace sluice::verify {
 
 enum class FindingKind : uint8_t {
   Deadlock,  ///< the constraint graph has a cycle
-  Mismatch,  ///< n-th send and n-th receive of a channel differ
+  Mismatch,  ///< n-th send and n-th receive of a channel differ, or the n-th
+             ///< operations of a collective
   Missing,   ///< a stage-microbatch lacks an operation
   Duplicate, ///< ... has one twice, or B beside I and W
   Order,     ///< a dependence of the model is not implied
@@ -45,11 +46,17 @@ constexpr std::string_view findingKindName(FindingKind kind) {
 }
 
 /// How much independent progress is assumed, strictest first.
-enum class Progress : uint8_t { Rank, Pair, Edge };
-inline constexpr Progress kProgressModels[] = {Progress::Rank, Progress::Pair,
-                                               Progress::Edge};
+enum class Progress : uint8_t {
+  Rank,   ///< one queue for all communication of a rank
+  Pair,   ///< one queue per peer, and one per communicator for collectives
+  Edge,   ///< the same, but one queue per peer and direction
+  Stream, ///< nothing but the plan's own streams
+};
+inline constexpr Progress kProgressModels[] = {
+    Progress::Rank, Progress::Pair, Progress::Edge, Progress::Stream};
 /// Their names, in order.
-inline constexpr std::string_view kProgressNames[] = {"rank", "pair", "edge"};
+inline constexpr std::string_view kProgressNames[] = {"rank", "pair", "edge",
+                                                      "stream"};
 static_assert(std::size(kProgressModels) == std::size(kProgressNames));
 constexpr std::string_view progressName(Progress progress) {
   return kProgressNames[static_cast<size_t>(progress)];
@@ -78,6 +85,8 @@ struct Finding {
   std::string message; ///< lower-case sentence with the numbers
   std::optional<OpPlace> place;
   std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
+  /// Of a mismatch, what the operation meets on another rank.
+  std::optional<OpPlace> meets = std::nullopt;
 };
 
 /// What a verification found.

@@ -13,8 +13,10 @@ std::optional<Progress> progressFromName(std::string_view name) {
 }
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
-                   std::string message, std::vector<OpPlace> cycle) {
-  result.errors.push_back({kind, std::move(message), place, std::move(cycle)});
+                   std::string message, std::vector<OpPlace> cycle,
+                   std::optional<OpPlace> meets) {
+  result.errors.push_back(
+      {kind, std::move(message), place, std::move(cycle), meets});
 }
 
 void Report::warning(FindingKind kind, std::optional<OpPlace> place,
@@ -66,7 +68,8 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, report)) {
     checkCompleteness(index, report);
-    if (matchMessages(index, report))
+    bool messagesMatch = matchMessages(index, report);
+    if (matchCollectives(index, report) && messagesMatch)
       checkProgress(index, options, report, result);
     if (options.buffers) {
       compareGroupOrders(index, report);

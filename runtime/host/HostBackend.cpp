@@ -27,6 +27,8 @@ Status HostBackend::prepare(const RankNeeds &needs) {
   for (size_t s = 0; s < streams.size(); ++s)
     streams[s].commands.resize(needs.commands[s]);
   fired.assign(needs.events, 0);
+  for (Id id = 0; id < world.collectiveCount(); ++id)
+    seats.push_back(world.collective(id).seatOf(rank));
   compute = needs.compute;
   progress = needs.progress;
   return {};
@@ -69,6 +71,16 @@ void HostBackend::receive(uint8_t stream, uint32_t op, Id channel, void *data,
                 .op = op,
                 .number = channel,
                 .kind = Kind::Receive});
+}
+
+void HostBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
+                            Element element, void *data, Bytes bytes) {
+  push(stream, {.data = data,
+                .bytes = bytes,
+                .op = op,
+                .number = collective,
+                .element = element,
+                .kind = Kind::AllReduce});
 }
 
 void HostBackend::beginGroup(uint8_t stream) {
@@ -117,17 +129,54 @@ HostBackend::Advance HostBackend::driveMessage(Command &command,
       return Advance::Failed;
     }
   }
+  return end(command, channel.mailbox.endedAt());
+}
+
+HostBackend::Advance HostBackend::end(Command &command, int64_t when) {
   command.state = State::Ended;
   if (times)
-    times[command.op].end =
-        std::max(times[command.op].start, channel.mailbox.endedAt());
+    times[command.op].end = std::max(times[command.op].start, when);
   return Advance::Moved;
 }
 
-/// Drives the messages of one operation; Moved only when all have ended.
-HostBackend::Advance HostBackend::driveMessages(Stream &stream, uint32_t first,
-                                                uint32_t count,
-                                                Failure &failure) {
+/// Takes part in a collective, or looks whether it has ended.
+HostBackend::Advance HostBackend::driveCollective(Command &command,
+                                                  Failure &failure) {
+  HostWorld::HostCollective &collective = world.collective(command.number);
+  Gathering &gathering = collective.gathering;
+  const uint32_t seat = seats[command.number];
+  if (command.state == State::Posted)
+    return gathering.ended(seat) ? end(command, gathering.endedAt())
+                                 : Advance::Blocked;
+  if (gathering.pending(seat))
+    return Advance::Blocked; // an earlier member of the group is under way
+  switch (gathering.allReduce(seat, command.element, command.data,
+                              command.bytes, times != nullptr)) {
+  case Gathering::Posted::Waits:
+    command.state = State::Posted;
+    return Advance::Moved;
+  case Gathering::Posted::Ended:
+    break;
+  case Gathering::Posted::Mismatch: {
+    const size_t other = gathering.differing();
+    failure.op = command.op;
+    failure.message = "rank " + std::to_string(collective.ranks[0]) + " sums " +
+                      std::to_string(gathering.bytes(0)) + " bytes, rank " +
+                      std::to_string(collective.ranks[other]) + " " +
+                      std::to_string(gathering.bytes(other));
+    return Advance::Failed;
+  }
+  }
+  for (const Id other : collective.ranks)
+    if (other != rank)
+      world.wake(other);
+  return end(command, gathering.endedAt());
+}
+
+/// Drives what communicates in one operation; Moved only when all of it has
+/// ended.
+HostBackend::Advance HostBackend::drive(Stream &stream, uint32_t first,
+                                        uint32_t count, Failure &failure) {
   Command *const members = &stream.commands[first];
   if (times && members[0].state == State::Queued) {
     const int64_t now = nowNanoseconds();
@@ -138,8 +187,11 @@ HostBackend::Advance HostBackend::driveMessages(Stream &stream, uint32_t first,
   for (uint32_t i = 0; i < count; ++i) {
     if (members[i].state == State::Ended)
       continue;
-    if (driveMessage(members[i], failure) == Advance::Failed)
-      return Advance::Failed;
+    const Advance one = members[i].kind == Kind::AllReduce
+                            ? driveCollective(members[i], failure)
+                            : driveMessage(members[i], failure);
+    if (one == Advance::Failed)
+      return one;
     all &= members[i].state == State::Ended;
   }
   return all ? Advance::Moved : Advance::Blocked;
@@ -167,9 +219,10 @@ HostBackend::Advance HostBackend::execute(Stream &stream, Command &command,
     return runLaunch(command, failure);
   case Kind::Send:
   case Kind::Receive:
-    return driveMessages(stream, stream.head, 1, failure);
+  case Kind::AllReduce:
+    return drive(stream, stream.head, 1, failure);
   case Kind::Group:
-    return driveMessages(stream, stream.head + 1, command.number, failure);
+    return drive(stream, stream.head + 1, command.number, failure);
   }
   return Advance::Blocked; // not reached: the switch is complete
 }
@@ -183,6 +236,7 @@ uint32_t HostBackend::operationsOf(const Command &command) {
   case Kind::Launch:
   case Kind::Send:
   case Kind::Receive:
+  case Kind::AllReduce:
     return 1;
   case Kind::Group:
     return command.number;

@@ -12,9 +12,12 @@
 #define SLUICE_RUNTIME_HOST_HOSTBACKEND_H
 
 #include "runtime/Backend.h"
+#include "runtime/host/Gathering.h"
 #include "runtime/host/Mailbox.h"
 
+#include <algorithm>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <new>
 #include <vector>
@@ -28,7 +31,8 @@ Bytes availableMemory();
 /// What the ranks share.
 class HostWorld final : public World {
 public:
-  HostWorld(uint32_t ranks, std::span<const Channel> channels);
+  HostWorld(uint32_t ranks, std::span<const Channel> channels,
+            std::span<const Collective> collectives);
   Status admit(std::span<const Bytes> arenas) const override;
   Status open(Id rank, std::unique_ptr<Backend> &backend) override;
   void abort() override;
@@ -55,11 +59,26 @@ public:
   };
   HostChannel &channel(Id id) { return channels[id]; }
 
+  struct HostCollective {
+    explicit HostCollective(const std::vector<Id> &members)
+        : gathering(members.size()), ranks(members) {}
+    /// Where `rank` sits; for a rank that is in it.
+    uint32_t seatOf(Id rank) const {
+      return static_cast<uint32_t>(
+          std::lower_bound(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    }
+    Gathering gathering;
+    std::vector<Id> ranks;
+  };
+  HostCollective &collective(Id id) { return collectives[id]; }
+  size_t collectiveCount() const { return collectives.size(); }
+
 private:
   struct alignas(64) Bell {
     std::atomic<uint32_t> count{0};
   };
   std::vector<HostChannel> channels;
+  std::deque<HostCollective> collectives; // never moved
   std::vector<Bell> bells;
   unsigned spins;
   std::atomic<Bytes> unreserved;
@@ -82,18 +101,29 @@ public:
             Bytes bytes) override;
   void receive(uint8_t stream, uint32_t op, Id channel, void *data,
                Bytes bytes) override;
+  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
+                 void *data, Bytes bytes) override;
   void beginGroup(uint8_t stream) override;
   void endGroup(uint8_t stream) override;
   Outcome synchronize(Failure &failure) override;
 
 private:
-  enum class Kind : uint8_t { Wait, Record, Launch, Send, Receive, Group };
+  enum class Kind : uint8_t {
+    Wait,
+    Record,
+    Launch,
+    Send,
+    Receive,
+    AllReduce,
+    Group
+  };
   enum class State : uint8_t { Queued, Posted, Ended };
   struct Command {
     void *data = nullptr;
     Bytes bytes = 0;
     uint32_t op = kNone;
-    uint32_t number = 0; ///< event, channel, or members of the group
+    uint32_t number = 0; ///< event, path, or members of the group
+    Element element = Element::None;
     Kind kind = Kind::Wait;
     State state = State::Queued;
   };
@@ -111,9 +141,11 @@ private:
   Advance execute(Stream &stream, Command &command, Failure &failure);
   static uint32_t operationsOf(const Command &command);
   Advance runLaunch(const Command &command, Failure &failure);
-  Advance driveMessages(Stream &stream, uint32_t first, uint32_t count,
-                        Failure &failure);
+  Advance drive(Stream &stream, uint32_t first, uint32_t count,
+                Failure &failure);
   Advance driveMessage(Command &command, Failure &failure);
+  Advance driveCollective(Command &command, Failure &failure);
+  Advance end(Command &command, int64_t when);
   bool empty() const;
   void reset();
 
@@ -128,6 +160,7 @@ private:
   std::unique_ptr<std::byte, FreeArena> memory;
   Bytes allocated = 0;
   std::vector<Stream> streams;
+  std::vector<uint32_t> seats; ///< per collective: where the rank sits
   /// Per event, the number of the synchronization in which it fired last.
   std::vector<uint32_t> fired;
   uint32_t epoch = 1;

@@ -25,7 +25,8 @@ static Bytes memoryOfMachine() {
              : ~Bytes(0);
 }
 
-HostWorld::HostWorld(uint32_t ranks, std::span<const Channel> list)
+HostWorld::HostWorld(uint32_t ranks, std::span<const Channel> list,
+                     std::span<const Collective> collectiveList)
     : channels(list.size()), bells(ranks),
       spins(ranks <= std::thread::hardware_concurrency() ? kSpins : 0),
       unreserved(memoryOfMachine()) {
@@ -33,6 +34,8 @@ HostWorld::HostWorld(uint32_t ranks, std::span<const Channel> list)
     channels[i].source = list[i].source;
     channels[i].destination = list[i].destination;
   }
+  for (const Collective &of : collectiveList)
+    collectives.emplace_back(of.ranks);
 }
 
 Status HostWorld::open(Id rank, std::unique_ptr<Backend> &backend) {
@@ -70,6 +73,7 @@ void HostWorld::sleep(Id rank, uint32_t seen) {
 }
 
 Status makeHostWorld(uint32_t ranks, std::span<const Channel> channels,
+                     std::span<const Collective> collectives,
                      std::unique_ptr<World> &world) {
   for (const Channel &channel : channels)
     if (channel.source >= ranks || channel.destination >= ranks)
@@ -77,7 +81,13 @@ Status makeHostWorld(uint32_t ranks, std::span<const Channel> channels,
           "a channel goes from rank " + std::to_string(channel.source) +
           " to rank " + std::to_string(channel.destination) +
           ", but there are " + std::to_string(ranks) + " ranks");
-  world = std::make_unique<HostWorld>(ranks, channels);
+  for (const Collective &of : collectives)
+    for (const Id rank : of.ranks)
+      if (rank >= ranks)
+        return Status::input("a collective names rank " + std::to_string(rank) +
+                             ", but there are " + std::to_string(ranks) +
+                             " ranks");
+  world = std::make_unique<HostWorld>(ranks, channels, collectives);
   return {};
 }
 

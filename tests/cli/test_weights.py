@@ -125,6 +125,12 @@ class EverySchedule(TrainingTest):
             self.check(4, 1, 10, schedule, ", warmup: auto")
             self.check(4, 1, 10, schedule, ", warmup: [5, 3, 1, 0]")
 
+    def test_layouts(self):
+        # With stages of no layer at the ends and between.
+        for schedule, ranks, chunks, layout in (("1f1b", 4, 1, "Et||t*8|L"), ("zb-h2", 4, 1, "E|(tttt|)*2tL"),
+                                                ("interleaved-1f1b", 2, 2, "E(t|)*3t*6L")):
+            self.check(ranks, chunks, 8, schedule, f', layout: "{layout}"')
+
     def test_orders_of_ones_own(self):
         def orders(*lines):
             text = ", ".join(json.dumps(line) for line in lines)

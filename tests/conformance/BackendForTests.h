@@ -74,12 +74,14 @@ enum Need : unsigned {
   kTwoRanks = 1,  ///< in this process, as threads
   kHostArena = 2, ///< the test reads and writes the arena
   kGroups = 4,
+  kCollectives = 8,
 };
 
 inline bool fits(const BackendInfo &backend, unsigned needs) {
   return (backend.sharedProcess || !(needs & kTwoRanks)) &&
          (backend.hostMemory || !(needs & kHostArena)) &&
-         (backend.groups || !(needs & kGroups));
+         (backend.groups || !(needs & kGroups)) &&
+         (backend.collectives || !(needs & kCollectives));
 }
 
 /// What each BACKEND_TEST of the program needs.
@@ -117,7 +119,7 @@ inline std::unique_ptr<World> makeWorld(const BackendInfo &backend,
   if (ranks == 2)
     channels = {{0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}};
   std::unique_ptr<World> world;
-  REQUIRE(backend.make(ranks, channels, world).ok());
+  REQUIRE(backend.make(ranks, channels, {}, world).ok());
   return world;
 }
 

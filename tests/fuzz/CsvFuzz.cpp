@@ -146,7 +146,8 @@ static verify::Result checkVerified(const Plan &plan, bool buffers) {
   verify::Result rank = verify::verifyPlan(plan, {.buffers = buffers});
   require(!rank.holds[0] || rank.holds[1], "rank implies pair");
   require(!rank.holds[1] || rank.holds[2], "pair implies edge");
-  for (unsigned model = 0; model < 3; ++model)
+  require(!rank.holds[2] || rank.holds[3], "edge implies stream");
+  for (unsigned model = 0; model < std::size(verify::kProgressModels); ++model)
     for (uint32_t buffered : {0u, 1u}) {
       verify::Result result = verify::verifyPlan(
           plan, {.progress = static_cast<verify::Progress>(model),

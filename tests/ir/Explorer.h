@@ -38,6 +38,11 @@ public:
       mates[pair.send].push_back(pair.receive);
       mates[pair.receive].push_back(pair.send);
     }
+    for (const Meeting &meeting : meetings)
+      for (size_t one : meeting)
+        for (size_t other : meeting)
+          if (other != one)
+            mates[one].push_back(other);
   }
 
   /// All states of the whole plan.
@@ -133,7 +138,7 @@ private:
   }
 
   bool canEnd(const std::string &phase, size_t u, size_t buffered = 0) const {
-    if (phase[u] != 1 || mates[u].size() != units[u].messages)
+    if (phase[u] != 1 || mates[u].size() != units[u].counterparts)
       return false;
     if (buffered == 0) {
       for (size_t mate : mates[u])
@@ -146,6 +151,11 @@ private:
           (pair.send == u && phase[pair.receive] == 0 &&
            !hasRoom(phase, pair, buffered)))
         return false;
+    for (const Meeting &meeting : meetings)
+      if (std::find(meeting.begin(), meeting.end(), u) != meeting.end())
+        for (size_t other : meeting)
+          if (phase[other] == 0)
+            return false;
     return true;
   }
 
@@ -190,7 +200,7 @@ private:
   /// Finds all that must come before each event; false if some never can.
   bool closeOrder() {
     for (size_t u = 0; u < units.size(); ++u)
-      if (mates[u].size() != units[u].messages)
+      if (mates[u].size() != units[u].counterparts)
         return false;
     std::vector<std::vector<size_t>> earlier = eventOrder();
     size_t events = earlier.size(), words = events / 64 + 1;

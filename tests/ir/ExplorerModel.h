@@ -18,7 +18,7 @@
 
 namespace sluice::testing {
 
-/// How messages of a rank queue beside their streams.
+/// How communications of a rank queue beside their streams.
 enum class Queue { Rank, Pair, Edge, None };
 
 class ExplorerModel : protected ExplorerOperands {
@@ -34,7 +34,8 @@ public:
       }
   }
 
-  /// Some message has no counterpart, or one of another size or payload.
+  /// Some message or collective has no counterpart, or one of another size or
+  /// payload.
   bool mismatched = false;
   /// Some buffer is smaller than what it should hold.
   bool tooSmall = false;
@@ -60,7 +61,7 @@ protected:
     Id rank;
     std::vector<uint32_t> members;
     std::vector<Touch> touches;
-    size_t messages = 0;
+    size_t counterparts = 0; ///< that its members should have
   };
   /// A send and its receive: their units, and their place on the channel.
   struct Pair {
@@ -68,6 +69,8 @@ protected:
     Id channel;
     size_t nth;
   };
+  /// The units of the n-th operations of the ranks of a collective.
+  using Meeting = std::vector<size_t>;
   static constexpr int kWriter = 100'000;
   static constexpr int kAny = -1, kSame = -1, kOneMore = 0, kRubbish = -3;
   using Tag = std::tuple<int, Id, Id, int>; ///< kind, what, microbatch, version
@@ -90,11 +93,17 @@ protected:
         if (!joins)
           units.push_back({r, {}, {}});
         units.back().members.push_back(at);
-        units.back().messages += isMessage(rank.ops[at].op);
+        units.back().counterparts += counterpartsOf(rank.ops[at]);
         unitOf[r].push_back(units.size() - 1);
       }
     }
     noneAdded = gradientTags();
+  }
+
+  size_t counterpartsOf(const PlanOp &each) const {
+    return isCollective(each.op)
+               ? plan.collectives[each.channel].ranks.size() - 1
+               : isMessage(each.op);
   }
 
   /// Numbers the sums of gradients of each stage in a row: of n additions
@@ -120,9 +129,10 @@ protected:
         follow(before[u], m, [&](const PlanOp &earlier) {
           return earlier.stream == each.stream;
         });
-        if (isMessage(each.op))
+        if (isCommunication(each.op))
           follow(before[u], m, [&](const PlanOp &earlier) {
-            return isMessage(earlier.op) && sameQueue(earlier, each, queue);
+            return isCommunication(earlier.op) &&
+                   sameQueue(earlier, each, queue);
           });
         for (uint32_t wait : plan.ranks[m.rank].waitsOf(at))
           before[u].push_back(unitOf[m.rank][wait]);
@@ -146,6 +156,11 @@ protected:
       const Channel &channel = plan.channels[message.channel];
       return isSend(message.op) ? channel.destination : channel.source;
     };
+    if (queue != Queue::Rank &&
+        (isCollective(one.op) || isCollective(other.op)))
+      return queue != Queue::None && isCollective(one.op) &&
+             isCollective(other.op) &&
+             one.channel == other.channel; // of one communicator
     switch (queue) {
     case Queue::Rank:
       return true;
@@ -173,6 +188,45 @@ protected:
       for (size_t n = 0; n < std::min(sends[c].size(), receives[c].size()); ++n)
         pair(sends[c][n], receives[c][n], c, n);
     }
+    for (Id c = 0; c < plan.collectives.size(); ++c)
+      matchCollective(c);
+  }
+
+  void matchCollective(Id c) {
+    std::vector<std::vector<Member>> turns;
+    for (Id r : plan.collectives[c].ranks) {
+      turns.emplace_back();
+      for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at)
+        if (isCollective(op({r, at}).op) && op({r, at}).channel == c)
+          turns.back().push_back({r, at});
+      mismatched |= turns.back().size() != turns.front().size();
+    }
+    for (size_t n = 0;; ++n) {
+      std::vector<Member> members;
+      for (const std::vector<Member> &of : turns)
+        if (n < of.size())
+          members.push_back(of[n]);
+      if (members.size() != turns.size() || members.empty())
+        return;
+      meet(members);
+    }
+  }
+
+  /// The sum that an all-reduce leaves is of what each member's rank added.
+  void meet(const std::vector<Member> &members) {
+    Meeting meeting;
+    int sum = 0;
+    for (Member m : members) {
+      meeting.push_back(unitOf[m.rank][m.at]);
+      const PlanOp &each = op(m), &first = op(members[0]);
+      mismatched |= each.op != first.op || each.stage != first.stage ||
+                    bytesOf(m) != bytesOf(members[0]);
+      sum += additionsOn(m.rank, first.stage);
+    }
+    meetings.push_back(meeting);
+    for (Member m : members)
+      carried[{m.rank, m.at}] =
+          noneAdded[op(members[0]).stage] + std::min(sum, mostAdded());
   }
 
   void pair(Member send, Member receive, Id channel, size_t nth) {
@@ -352,6 +406,8 @@ protected:
       return {some, some};
     if (kind == Op::AddGradients)
       return {some, sumOf(added)};
+    if (kind == Op::AllReduceGradients)
+      return {some, carriedBy(m)};
     return {kAny, kind == Op::BackwardInput ? kSame : kOneMore};
   }
 
@@ -416,6 +472,7 @@ protected:
 
   std::vector<Unit> units;
   std::vector<Pair> pairs;
+  std::vector<Meeting> meetings;
   std::vector<int> cells;        ///< of all arenas, as they are at first
   std::vector<size_t> firstCell; ///< per rank, and one past
 

@@ -136,6 +136,7 @@ protected:
     case Op::RecvGradients:
     case Op::SendTied:
     case Op::RecvTied:
+    case Op::AllReduceGradients:
       return plan.ranks[m.rank].operandsOf(m.at).size() == 1;
     case Op::AddGradients:
       return adds && has(BufferKind::CopyGradients,

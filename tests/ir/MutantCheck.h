@@ -69,13 +69,15 @@ inline bool updatesAll(const Plan &plan) {
     std::erase_if(ranks, [](const auto &of) {
       return numberOf(of.second, Op::Forward) == 0;
     });
-    unsigned exchanges = ranks.size() > 1 ? 1 : 0;
-    for (const auto &[rank, count] : ranks)
+    for (const auto &[rank, count] : ranks) {
+      unsigned sent = numberOf(count, Op::SendGradients);
+      unsigned reduced = numberOf(count, Op::AllReduceGradients);
+      bool sums = ranks.size() < 2 || sent + reduced == 1;
       if (steps != 0 && plan.stages[stage].backward &&
-          (numberOf(count, Op::OptimizerStep) != 1 ||
-           numberOf(count, Op::SendGradients) != exchanges ||
-           numberOf(count, Op::AddGradients) != exchanges))
+          (numberOf(count, Op::OptimizerStep) != 1 || !sums ||
+           numberOf(count, Op::AddGradients) != sent))
         return false;
+    }
   }
   return true;
 }
@@ -83,7 +85,9 @@ inline bool updatesAll(const Plan &plan) {
 /// Whether it hangs is told exactly, under every progress model, and how many
 /// buffers would help.
 inline void checkHangs(Explorer &explorer, const verify::Result &result) {
-  constexpr Queue kQueues[] = {Queue::Rank, Queue::Pair, Queue::Edge};
+  constexpr Queue kQueues[] = {Queue::Rank, Queue::Pair, Queue::Edge,
+                               Queue::None};
+  static_assert(std::size(kQueues) == std::size(verify::kProgressModels));
   for (unsigned model = 0; model < std::size(kQueues); ++model)
     CHECK(explorer.hangs(kQueues[model]) != result.holds[model]);
   CHECK(leastBuffering(explorer) == result.minBuffering);

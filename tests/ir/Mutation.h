@@ -30,6 +30,7 @@ enum class Change {
   Microbatch,
   UsedBuffer,
   ChannelOfMessage,
+  CollectiveRanks,
   Stream,
   DropWait,
   MoveWait,
@@ -55,6 +56,7 @@ inline constexpr const char *kChangeNames[] = {"swap",
                                                "retarget microbatch",
                                                "retarget buffer",
                                                "retarget channel",
+                                               "change a collective's ranks",
                                                "move stream",
                                                "drop wait",
                                                "move wait",
@@ -130,6 +132,8 @@ public:
   bool apply(Change change) {
     if (change == Change::SwapBothEnds)
       return swapBothEnds();
+    if (change == Change::CollectiveRanks)
+      return changeRanks();
     if (change == Change::ChangeChannel)
       return !plan.channels.empty() && changeChannel();
     if (change == Change::ChangeEdge)
@@ -159,10 +163,11 @@ private:
     case Change::SwapNear:
       return swap(near());
     case Change::SwapBothEnds:
+    case Change::CollectiveRanks:
     case Change::ChangeChannel:
     case Change::ChangeEdge:
     case Change::ChangeTie:
-      return false; // of more than one rank
+      return false; // not of one list
     case Change::Move:
       return move(below(list.size()));
     case Change::Drop:
@@ -179,7 +184,9 @@ private:
     case Change::UsedBuffer:
       return retargetBuffer();
     case Change::ChannelOfMessage:
-      return isMessage(op.op) && set(op.channel, below(plan.channels.size()));
+      return isCommunication(op.op) &&
+             set(op.channel, below(isMessage(op.op) ? plan.channels.size()
+                                                    : plan.collectives.size()));
     case Change::Stream:
       return set(op.stream, below(rank->streams.size()));
     case Change::DropWait:
@@ -372,6 +379,28 @@ private:
     return true;
   }
 
+  /// Another rank joins a collective, or leaves it with its operations.
+  bool changeRanks() {
+    if (plan.collectives.empty())
+      return false;
+    auto which = static_cast<Id>(below(plan.collectives.size()));
+    std::vector<Id> &ranks = plan.collectives[which].ranks;
+    Id changed = static_cast<Id>(below(plan.ranks.size()));
+    auto at = std::lower_bound(ranks.begin(), ranks.end(), changed);
+    if (at == ranks.end() || *at != changed) {
+      ranks.insert(at, changed);
+      return true;
+    }
+    ranks.erase(at);
+    rank = &plan.ranks[changed];
+    list = loosen(*rank);
+    std::erase_if(list, [&](const LooseOp &each) {
+      return isCollective(each.op.op) && each.op.channel == which;
+    });
+    tighten(list, *rank);
+    return true;
+  }
+
   /// Two messages of a channel that follow each other change places on both of
   /// its ranks: they still meet.
   bool swapBothEnds() {
@@ -391,7 +420,7 @@ private:
     list = loosen(*rank);
     std::vector<size_t> places;
     for (size_t i = 0; i < list.size(); ++i)
-      if (list[i].op.channel == channel)
+      if (isMessage(list[i].op.op) && list[i].op.channel == channel)
         places.push_back(i);
     if (nth + 1 >= places.size())
       return false;

@@ -2,10 +2,10 @@
 //
 // Makes a plan from what a person would write down: per rank a line of names
 // with groups in parentheses, "0F0 ( 0SEND_F0 0RECV_B1 ) 0B0"; where a stage
-// has several neighbours, the number of the edge follows: "0SEND_F0@1".
-// Buffers, waits and channels follow from the data, by the simplest means.
-// Independent of the compiler, so that the verifier is tested on plans of other
-// origin.
+// has several neighbours, the number of the edge follows: "0SEND_F0@1", and
+// behind an operation of several ranks the number of its collective. Buffers,
+// waits and channels follow from the data, by the simplest means. Independent
+// of the compiler, so that the verifier is tested on plans of other origin.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_TESTS_IR_PLANBUILDERFORTESTS_H
@@ -35,6 +35,9 @@ struct Net {
   std::vector<Id> rankOf; ///< per stage
   uint32_t ranks = 0;
   uint32_t microbatches = 0;
+  /// Ranks of each collective; each has a communicator and, unless all is on
+  /// one stream, a stream of its own.
+  std::vector<std::vector<Id>> collectives;
   Streams streams = Streams::Direction;
   bool reuse = true; ///< bytes of values that are used up are given out again
 };
@@ -238,11 +241,16 @@ public:
     plan.stages = net.stages;
     plan.edges = net.edges;
     plan.ranks.resize(net.ranks);
+    for (const std::vector<Id> &ranks : net.collectives)
+      plan.collectives.push_back({kNone, ranks});
   }
 
   Plan build(const Lists &lists) {
     for (Id r = 0; r < net.ranks; ++r)
       buildRank(r, lists[r]);
+    for (Id c = 0; c < plan.collectives.size(); ++c)
+      plan.collectives[c].communicator =
+          static_cast<Id>(plan.channels.size()) + c;
     return plan;
   }
 
@@ -282,6 +290,10 @@ private:
         rank->streams.push_back("to " + std::to_string(peer));
         rank->streams.push_back("from " + std::to_string(peer));
       }
+    firstCollectiveStream = static_cast<uint8_t>(rank->streams.size());
+    if (net.streams != Streams::One)
+      for (Id c = 0; c < net.collectives.size(); ++c)
+        rank->streams.push_back("collective " + std::to_string(c));
     (void)r;
   }
 
@@ -318,6 +330,8 @@ private:
     released.clear();
     if (isMessage(op.op))
       message(r, given);
+    else if (isCollective(op.op))
+      collective(given == kNone ? 0 : given);
     else
       compute();
     op.firstWait = static_cast<uint32_t>(rank->waits.size());
@@ -331,6 +345,18 @@ private:
     rank->ops.push_back(op);
     for (const Key &key : released)
       release(key);
+  }
+
+  void collective(Id number) {
+    op.channel = number;
+    op.stream = net.streams == Streams::One
+                    ? uint8_t(1)
+                    : static_cast<uint8_t>(firstCollectiveStream + number);
+    Key gradients{BufferKind::Gradients, op.stage, 0};
+    if (!values.count(gradients)) // before any gradient: the test wants it so
+      values[gradients] = newBuffer(BufferKind::Gradients,
+                                    net.stages[op.stage].bytes.gradients);
+    use(gradients, Access::Update);
   }
 
   void tiedMessage(Id r) {
@@ -373,6 +399,9 @@ private:
     Key key{kind, owner, 0};
     if (!values.count(key))
       values[key] = newBuffer(kind, bytes);
+    for (uint32_t earlier : slots[values[key]].uses)
+      if (isCollective(rank->ops[earlier].op))
+        waitFor(earlier);
     operands.push_back(operand(values[key], access));
   }
 
@@ -491,6 +520,7 @@ private:
   const Net &net;
   Plan plan;
   RankPlan *rank = nullptr;
+  uint8_t firstCollectiveStream = 0;
   std::map<Key, Id> values;
   std::vector<Slot> slots; ///< per buffer
   std::map<Bytes, std::vector<Slot>> freed;

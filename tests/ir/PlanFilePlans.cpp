@@ -60,6 +60,7 @@ Plan smallPlan() {
   plan.stages = {firstStage(), secondStage()};
   plan.edges = {{0, 1, 2048}};
   plan.channels = {{1, 0, 1, 5'000'000, 50'000'000'000}, {0, 1, 0, 0, 0}};
+  plan.collectives = {{2, {0, 1}, 3'000'000, 40'000'000'000}, {3, {1}, 0, 0}};
   plan.warmup = {1, 0};
   plan.run = {{"data", "a text.txt"}, {"steps", "50"}};
   plan.memoryLimit = 80'000;
@@ -98,6 +99,7 @@ Plan smallPlan() {
       {8});
   add(a, Op::SendTied, 0, kNone, {operand(1, read)}, {9}, 1, 0);
   add(a, Op::RecvTied, 0, kNone, {operand(9, write)}, {}, 2, 1);
+  add(a, Op::AllReduceGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0, 7);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -125,8 +127,10 @@ private:
   std::string name();
   Stage stage();
   void addChannels(Plan &plan);
+  void addCollectives(Plan &plan);
   RankPlan rank(const Plan &plan, Id self);
   void addOp(const Plan &plan, Id self, RankPlan &rank, Id &group);
+  Id pathFor(const Plan &plan, Id self, Op op);
 
   std::mt19937_64 &random;
 };
@@ -168,6 +172,40 @@ void Generator::addChannels(Plan &plan) {
                                  below(2) * random()});
 }
 
+void Generator::addCollectives(Plan &plan) {
+  for (uint64_t i = below(3); i > 0; --i) {
+    Collective of;
+    of.communicator =
+        static_cast<Id>(plan.channels.size() + plan.collectives.size());
+    for (Id rank = 0; rank < plan.ranks.size(); ++rank)
+      if (below(3) != 0)
+        of.ranks.push_back(rank);
+    if (of.ranks.empty())
+      of.ranks.push_back(0);
+    of.latency = static_cast<Ticks>(below(2) * below(kMaxTicks));
+    of.bandwidth = below(2) * random();
+    plan.collectives.push_back(of);
+  }
+}
+
+/// A channel or collective for `op`; kNone if there is none.
+Id Generator::pathFor(const Plan &plan, Id self, Op op) {
+  std::vector<Id> fitting;
+  if (isCollective(op)) {
+    for (Id i = 0; i < plan.collectives.size(); ++i) {
+      const std::vector<Id> &ranks = plan.collectives[i].ranks;
+      if (std::find(ranks.begin(), ranks.end(), self) != ranks.end())
+        fitting.push_back(i);
+    }
+  } else {
+    for (Id i = 0; i < plan.channels.size(); ++i)
+      if ((isSend(op) ? plan.channels[i].source
+                      : plan.channels[i].destination) == self)
+        fitting.push_back(i);
+  }
+  return fitting.empty() ? kNone : fitting[below(fitting.size())];
+}
+
 void Generator::addOp(const Plan &plan, Id self, RankPlan &rank, Id &group) {
   PlanOp op = {static_cast<Id>(below(plan.stages.size())),
                kNone,
@@ -180,30 +218,32 @@ void Generator::addOp(const Plan &plan, Id self, RankPlan &rank, Id &group) {
   if (info(op.op).perMicrobatch)
     op.microbatch = static_cast<Id>(below(plan.microbatches));
   size_t operands = below(5);
-  group += !isMessage(op.op); // ends what was open
+  group += !isCommunication(op.op); // ends what was open
   Access access = Access::Read;
-  if (isMessage(op.op)) {
-    std::vector<Id> fitting;
-    for (Id i = 0; i < plan.channels.size(); ++i)
-      if ((isSend(op.op) ? plan.channels[i].source
-                         : plan.channels[i].destination) == self)
-        fitting.push_back(i);
-    if (fitting.empty() || rank.streams.size() < 2 || rank.buffers.empty())
+  auto first = static_cast<Id>(below(rank.buffers.size()));
+  if (isCommunication(op.op)) {
+    op.channel = pathFor(plan, self, op.op);
+    if (op.channel == kNone || rank.streams.size() < 2 || rank.buffers.empty())
       return;
-    op.channel = fitting[below(fitting.size())];
+    if (rank.buffers[first].bytes % bytesOf(info(op.op).element) != 0)
+      return;
     op.stream = static_cast<uint8_t>(1 + below(rank.streams.size() - 1));
     group += static_cast<Id>(below(2));
     op.group = below(2) != 0 ? group : kNone;
     group += op.group == kNone;
     operands = 1;
-    access = isSend(op.op) ? Access::Read : Access::Write;
+    access = isSend(op.op)      ? Access::Read
+             : isReceive(op.op) ? Access::Write
+                                : Access::Update;
   }
   for (uint64_t i = rank.ops.empty() ? 0 : below(3); i > 0; --i)
     rank.waits.push_back(static_cast<uint32_t>(below(rank.ops.size())));
   for (size_t i = 0; i < operands && !rank.buffers.empty(); ++i)
     rank.operands.push_back(
-        operand(static_cast<Id>(below(rank.buffers.size())),
-                isMessage(op.op) ? access : static_cast<Access>(below(3))));
+        isCommunication(op.op)
+            ? operand(first, access)
+            : operand(static_cast<Id>(below(rank.buffers.size())),
+                      static_cast<Access>(below(3))));
   rank.ops.push_back(op);
 }
 
@@ -249,6 +289,7 @@ Plan Generator::plan() {
       plan.edges.push_back({to - 1, to, below(1000)});
   plan.ranks.resize(1 + below(4));
   addChannels(plan);
+  addCollectives(plan);
   if (below(2) != 0)
     plan.warmup.assign(plan.ranks.size(), static_cast<uint32_t>(below(9)));
   if (below(2) != 0)

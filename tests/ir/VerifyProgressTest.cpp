@@ -21,7 +21,7 @@ std::string allOf(const Plan &plan, const std::vector<Finding> &findings) {
   return text;
 }
 
-/// "rank pair edge" with the models that hold.
+/// "rank pair edge stream" with the models that hold.
 std::string holding(const Result &result) {
   std::string text;
   for (Progress progress : verify::kProgressModels)
@@ -31,7 +31,7 @@ std::string holding(const Result &result) {
   return text;
 }
 
-constexpr const char *kAllHold = "rank pair edge";
+constexpr const char *kAllHold = "rank pair edge stream";
 
 /// Two ranks; with two microbatches rank 0 sends its second activation while
 /// rank 1 sends its first gradient.
@@ -69,7 +69,7 @@ TEST_CASE("verify: two ranks that both send first wait for each other") {
         "  rank 1 at 1SEND_B0 (spec.yaml:11) waits for rank 0 to reach "
         "0RECV_B0\n"
         "  rank 0 reaches 0RECV_B0 (spec.yaml:10) only after 0SEND_F1\n");
-  CHECK(holding(result) == "edge");
+  CHECK(holding(result) == "edge stream");
   CHECK(result.minBuffering == 1);
 }
 
@@ -106,7 +106,7 @@ TEST_CASE("verify: a ring that sends first holds under pair only") {
   Plan plan =
       buildPlan(net, withNaiveMessages(net, allForwardAllBackward(net, false)));
   Result result = verify::verifyPlan(plan);
-  CHECK(holding(result) == "pair edge");
+  CHECK(holding(result) == "pair edge stream");
   REQUIRE(result.errors.size() == 1);
   CHECK(result.errors[0].message ==
         "rank 0 at 0SEND_F3, rank 1 at 1SEND_F2, rank 2 at 2SEND_F1 and rank 3 "
@@ -201,7 +201,7 @@ TEST_CASE("verify: naive 1F1B needs one buffer, ordered 1F1B none") {
   Lists compute = oneForwardOneBackward(net);
   Plan naive = buildPlan(net, withNaiveMessages(net, compute));
   Result result = verify::verifyPlan(naive);
-  CHECK(holding(result) == "edge");
+  CHECK(holding(result) == "edge stream");
   CHECK(result.minBuffering == 1);
   REQUIRE(result.errors.size() == 1);
   CHECK(result.errors[0].cycle.size() == 4);
@@ -270,6 +270,6 @@ TEST_CASE("verify: a cycle of events and data is no matter of buffers") {
   Result result = verify::verifyPlan(plan);
   REQUIRE(!result.errors.empty());
   CHECK(result.errors[0].kind == FindingKind::Deadlock);
-  CHECK(holding(result) == "edge");
+  CHECK(holding(result) == "edge stream");
   CHECK(result.minBuffering == std::nullopt);
 }

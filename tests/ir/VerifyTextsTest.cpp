@@ -108,16 +108,18 @@ TEST_CASE("verify: two copies of a stage add each other's gradients") {
   CHECK(Explorer(*read(lonely).plan).exploreCells(Queue::None).wrongData);
 }
 
-TEST_CASE("verify: a stage has two copies at most, and one's gradients do not "
-          "stand for another's") {
+TEST_CASE(
+    "verify: two copies exchange gradients, and those of one do not stand "
+    "for those of another") {
   Plan ring = *read(ringOf(3, "1")).plan;
-  CHECK(errorsOf(ring) == "malformed: 0F2 is on rank 2, and 2 ranks before it "
-                          "hold stage 0: a stage has at most two copies\n");
+  CHECK(errorsOf(ring) == "malformed: 3 ranks hold stage 0: two can exchange "
+                          "their gradients, more reduce them by "
+                          "0ALL_REDUCE_G\n");
   CHECK(Explorer(ring).exploreCells(Queue::None).wrongData);
   Plan twice = *read(ringOf(3, "1, 1")).plan;
   CHECK(errorsOf(twice) ==
-        "malformed: 0F2 is on rank 2, and 2 ranks before it hold stage 0: a "
-        "stage has at most two copies\n"
+        "malformed: 3 ranks hold stage 0: two can exchange their gradients, "
+        "more reduce them by 0ALL_REDUCE_G\n"
         "malformed: 0ADD_G names buffer 1 (copy_gradients) twice\n"
         "malformed: 0ADD_G names buffer 1 (copy_gradients) twice\n"
         "malformed: 0ADD_G names buffer 1 (copy_gradients) twice\n");

@@ -7,6 +7,7 @@
 #include "runtime/Job.h"
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/Catch.h"
+#include "tests/runtime/CopiesForTests.h"
 #include "tests/runtime/HookedModule.h"
 #include "tests/runtime/PlanForTests.h"
 
@@ -100,7 +101,8 @@ TEST_CASE("runtime: steps allocate nothing", "[runtime][allocation]") {
   chain.ranks = GENERATE(1u, 2u, 5u);
   chain.microbatches = 8;
   chain.split = true;
-  const Plan plan = makeChain(chain);
+  const bool copies = GENERATE(false, true);
+  const Plan plan = copies ? makeCopies(chain.ranks, 64) : makeChain(chain);
   JobOptions options;
   options.module = sluice_synthetic_module();
   options.steps = 20;

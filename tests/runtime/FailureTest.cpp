@@ -4,6 +4,7 @@
 #include "runtime/host/HostBackend.h"
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/Catch.h"
+#include "tests/ir/PlanBuilderForTests.h"
 #include "tests/runtime/HookedModule.h"
 #include "tests/runtime/PlanForTests.h"
 
@@ -112,6 +113,52 @@ TEST_CASE("runtime: a receive that nothing matches is told",
         "rank step stands at line since waits for\n"
         "0 0 0SEND_F0 both.yaml:4 T rank 1, which has nothing to match\n"
         "1 0 1SEND_B0 both.yaml:5 T rank 0 to reach 0RECV_B0\n");
+}
+
+/// Copies of two stages on two ranks, which sum the gradients of one and of the
+/// other first.
+static Plan oppositeSums() {
+  testing::Net net = testing::chain(2, 2, true, 2);
+  net.edges.clear();
+  net.streams = testing::Streams::One;
+  net.collectives = {{0, 1}, {0, 1}};
+  return testing::buildPlan(
+      net, std::vector<std::string>{
+               "0F0 1F0 0B0 1B0 0ALL_REDUCE_G@0 1ALL_REDUCE_G@1 0STEP 1STEP",
+               "0F1 1F1 0B1 1B1 1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 0STEP 1STEP"});
+}
+
+TEST_CASE("runtime: collectives in opposite orders end with the table",
+          "[runtime][failure]") {
+  const Ending ending = runToFailure(oppositeSums(), sluice_synthetic_module());
+  CHECK(ending.status.fault() == Fault::Environment);
+  CHECK(ending.status.message() ==
+        "rank 0 has made no progress for 0.5 s at 0ALL_REDUCE_G (spec.yaml:10) "
+        "of step 0: it waits for rank 1 to reach 0ALL_REDUCE_G");
+  CHECK(ending.table ==
+        "rank step stands at line since waits for\n"
+        "0 0 0ALL_REDUCE_G spec.yaml:10 T rank 1 to reach 0ALL_REDUCE_G\n"
+        "1 0 1ALL_REDUCE_G spec.yaml:11 T rank 0 to reach 1ALL_REDUCE_G\n");
+  checkTimeout(ending);
+}
+
+TEST_CASE("runtime: what a group on two streams waits for is told",
+          "[runtime][failure]") {
+  testing::Net net = testing::chain(2, 2);
+  net.reuse = false;
+  // Rank 1 would send before it joins the group that rank 0 stands in.
+  const Plan plan = testing::buildPlan(
+      net, std::vector<std::string>{
+               "0F0 0SEND_F0 0F1 ( 0SEND_F1 0RECV_B0 ) 0B0 0RECV_B1 0B1",
+               "1RECV_F0 1F0 1B0 1RECV_F1 1F1 1B1 ( 1SEND_B1 1SEND_B0 )"});
+  Plan stuck = plan;
+  RankPlan &rank = stuck.ranks[1];
+  rank.ops.resize(3); // it receives and computes, and that is all
+  rank.waits.resize(plan.ranks[1].ops[3].firstWait);
+  rank.operands.resize(plan.ranks[1].ops[3].firstOperand);
+  const Ending ending = runToFailure(stuck, sluice_synthetic_module());
+  CHECK(ending.table.find("0 0 0SEND_F1 spec.yaml:10 T rank 1, which has "
+                          "nothing to match\n") != std::string::npos);
 }
 
 TEST_CASE("runtime: sizes that differ end the job", "[runtime][failure]") {

@@ -79,7 +79,14 @@ TEST_CASE("gpt: what it does not compute is refused by name") {
   CHECK(refusal({{"dropout", "1"}}) ==
         "dropout is '1', this module computes only '0'");
   CHECK(refusal({{"experts", "8"}}) ==
-        "key 'experts' is not known to this module");
+        "experts is '8', this module computes only '0'");
+  CHECK(refusal({{"qkv_bias", "0"}}) ==
+        "qkv_bias is '0', this module computes only '1'");
+  CHECK(refusal({{"tensor_parallel", "2"}, {"zero", "1"}}) ==
+        "tensor_parallel is '2', this module computes only '1'; zero is '1', "
+        "this module computes only '0'");
+  CHECK(refusal({{"head_dim", "8"}}) ==
+        "key 'head_dim' is not known to this module");
   CHECK(refusal({{"kv_heads", "1"}}) ==
         "kv_heads is 1 and heads is 2, this module computes only as many of "
         "both");

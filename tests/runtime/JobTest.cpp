@@ -3,10 +3,12 @@
 
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/Catch.h"
+#include "tests/runtime/CopiesForTests.h"
 #include "tests/runtime/HookedModule.h"
 #include "tests/runtime/PlanForTests.h"
 
 #include <random>
+#include <stdexcept>
 #include <thread>
 
 using namespace sluice;
@@ -230,4 +232,49 @@ TEST_CASE("runtime: costs of steps that were not run are 0", "[runtime][job]") {
   runWhole(makeChain(chain), options, result);
   CHECK(result.costs[0].forward == 0);
   CHECK_FALSE(result.lastStep);
+}
+
+TEST_CASE("runtime: ranks that hold one stage step with the sum of all",
+          "[runtime][job]") {
+  const uint32_t ranks = GENERATE(1u, 2u, 3u, 8u);
+  const Bytes gradients = GENERATE(Bytes(4), Bytes(60), Bytes(100'000));
+  JobResult result;
+  runWhole(makeCopies(ranks, gradients), synthetic(5), result);
+  CHECK(result.stepSeconds.size() == 5);
+}
+
+/// Two ranks that send to each other at once, in groups on two streams.
+static Plan makeGroups() {
+  testing::Net net = testing::chain(2, 2);
+  net.reuse = false;
+  return testing::buildPlan(
+      net, std::vector<std::string>{
+               "0F0 0SEND_F0 0F1 ( 0SEND_F1 0RECV_B0 ) 0B0 0RECV_B1 0B1 0STEP",
+               "1RECV_F0 1F0 1B0 ( 1SEND_B0 1RECV_F1 ) 1F1 1B1 1SEND_B1 "
+               "1STEP"});
+}
+
+TEST_CASE("runtime: a group on two streams holds both", "[runtime][job]") {
+  const Plan plan = makeGroups();
+  REQUIRE(plan.ranks[0].ops[3].stream != plan.ranks[0].ops[4].stream);
+  JobOptions options = synthetic(50);
+  options.recordLastStep = true;
+  JobResult result;
+  runWhole(plan, options, result);
+  REQUIRE(result.lastStep);
+  const auto spanOf = [&](Op op, Id stage, Id microbatch) {
+    for (const TimelineSpan &span : result.lastStep->spans)
+      if (span.op == op && span.stage == stage && span.microbatch == microbatch)
+        return span;
+    throw std::invalid_argument(opName(op, stage, microbatch));
+  };
+  // What is first on a stream of the group's comes before all of the group,
+  // and what is next on it after all of it.
+  const TimelineSpan sent = spanOf(Op::SendForward, 0, 0);
+  const TimelineSpan groupSend = spanOf(Op::SendForward, 0, 1);
+  const TimelineSpan groupReceive = spanOf(Op::RecvBackward, 0, 0);
+  const TimelineSpan next = spanOf(Op::RecvBackward, 0, 1);
+  CHECK(sent.end <= groupReceive.start);
+  CHECK(groupSend.end <= next.start);
+  CHECK(groupReceive.end <= next.start);
 }

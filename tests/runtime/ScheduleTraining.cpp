@@ -6,10 +6,12 @@
 //===----------------------------------------------------------------------===//
 #include "tests/runtime/ScheduleTraining.h"
 
+#include "ir/verify/Verify.h"
 #include "runtime/modules/gpt/Module.h"
 
 #include "tests/Catch.h"
 #include "tests/Repository.h"
+#include "tests/ir/Mutation.h"
 
 #include <algorithm>
 #include <cmath>
@@ -79,8 +81,57 @@ void eachTensor(const SpyMoment &moment, Visit visit) {
   }
 }
 
+/// Makes an all-reduce of what the copies of a stage exchange and add.
+void reduceCopies(Plan &plan) {
+  std::map<std::pair<Id, Id>, Id> collectives; // by the two ranks
+  for (Id r = 0; r < plan.ranks.size(); ++r) {
+    RankPlan &rank = plan.ranks[r];
+    rank.streams.push_back("all-reduce");
+    const auto stream = static_cast<uint8_t>(rank.streams.size() - 1);
+    std::map<Id, size_t> sends;     // per stage, its place in the list
+    std::map<size_t, Id> additions; // the other way round
+    testing::LooseList reduced;
+    for (testing::LooseOp each : testing::loosen(rank)) {
+      if (each.op.op == Op::SendGradients) {
+        const Id peer = plan.channels[each.op.channel].destination;
+        const auto known = collectives.try_emplace(
+            std::minmax(r, peer), static_cast<Id>(plan.collectives.size()));
+        if (known.second)
+          plan.collectives.push_back(
+              {static_cast<Id>(plan.channels.size() + plan.collectives.size()),
+               {std::min(r, peer), std::max(r, peer)}});
+        sends[each.op.stage] = each.origin;
+        each.op.op = Op::AllReduceGradients;
+        each.op.channel = known.first->second;
+        each.op.stream = stream;
+        each.operands[0].access = static_cast<uint32_t>(Access::Update);
+      }
+      if (each.op.op == Op::AddGradients)
+        additions[each.origin] = each.op.stage;
+      if (each.op.op == Op::AddGradients || each.op.op == Op::RecvGradients)
+        continue;
+      for (size_t &wait : each.waits)
+        if (const auto added = additions.find(wait); added != additions.end())
+          wait = sends.at(added->second);
+      if (each.op.op == Op::OptimizerStep) // which may read those of a tie
+        for (const Id stage :
+             {each.op.stage, plan.stages[each.op.stage].tiedTo})
+          if (const auto sent = sends.find(stage); sent != sends.end())
+            each.waits.push_back(sent->second);
+      reduced.push_back(each);
+    }
+    testing::tighten(reduced, rank);
+  }
+  const verify::Result result = verify::verifyPlan(plan);
+  INFO((result.ok() ? "" : verify::describe(plan, result.errors[0])));
+  REQUIRE(result.ok());
+}
+
+/// How two copies of a stage come to the sum of their gradients.
+enum class Sum { Exchange, AllReduce };
+
 Training train(const std::string &schedule, uint32_t ranks,
-               uint32_t microbatches, bool tied) {
+               uint32_t microbatches, bool tied, Sum sum = Sum::Exchange) {
   const std::string spec =
       "sluice: 1\n"
       "model:\n"
@@ -119,8 +170,10 @@ Training train(const std::string &schedule, uint32_t ranks,
           copy.weights = floatsAt(weights, bytes);
     });
   };
-  training.losses =
-      runSpied(compileSpec(spec), sluice_gpt_module(), kSteps, hooks).losses;
+  Plan plan = compileSpec(spec);
+  if (sum == Sum::AllReduce)
+    reduceCopies(plan);
+  training.losses = runSpied(plan, sluice_gpt_module(), kSteps, hooks).losses;
   REQUIRE(training.losses.size() == kSteps);
   return training;
 }
@@ -199,4 +252,23 @@ TEST_CASE("training: two copies of the stages learn what one rank does",
       checkCopies(two.tensors, ranks, microbatches);
       checkTraining(two, one);
     }
+}
+
+TEST_CASE("training: an all-reduce leaves the bits of an exchange",
+          "[training]") {
+  const bool tied = GENERATE(false, true);
+  const char *schedule = GENERATE("dualpipe", "chimera");
+  INFO(schedule);
+  const Training exchanged = train(schedule, 4, 8, tied);
+  const Training reduced = train(schedule, 4, 8, tied, Sum::AllReduce);
+  checkCopies(reduced.tensors, 4, 8);
+  CHECK(reduced.losses == exchanged.losses);
+  REQUIRE(reduced.tensors.size() == exchanged.tensors.size());
+  for (const auto &[key, copies] : exchanged.tensors) {
+    INFO("step " << key.first << ", " << key.second);
+    const auto found = reduced.tensors.find(key);
+    REQUIRE(found != reduced.tensors.end());
+    CHECK(same(found->second[0].gradients, copies[0].gradients));
+    CHECK(same(found->second[0].weights, copies[0].weights));
+  }
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,9 @@ using Memory = std::array<unsigned char, 40>;
 class Stage {
 public:
   explicit Stage(uint32_t number = 3, double seconds = 0,
-                 uint32_t tiedTo = SLUICE_NO_STAGE) {
+                 uint32_t tiedTo = SLUICE_NO_STAGE, uint32_t reducedRanks = 1) {
     facts.stage = number;
+    facts.reduced_ranks = reducedRanks;
     facts.tied_stage = tiedTo;
     facts.tied_bytes = tiedTo == SLUICE_NO_STAGE ? 0 : 16;
     facts.stages = 8;
@@ -200,6 +202,30 @@ TEST_CASE("runtime: synthetic notices whose tied gradients a step is given",
         "the step gets no gradients of stage 5, which its stage is tied to");
   other.memory[1][3] ^= 1;
   CHECK(step(&right) == 1);
+}
+
+TEST_CASE("runtime: synthetic steps with the sum of all ranks only",
+          "[runtime][synthetic]") {
+  Stage stage(3, 0, SLUICE_NO_STAGE, 3);
+  const auto step = [&] {
+    return stage.module.optimizer_step(stage.instance, 0, nullptr, nullptr,
+                                       &stage.error);
+  };
+  std::array<float, 10> own = {}, sum = {};
+  std::memcpy(own.data(), stage.memory[1].data(), 40);
+  CHECK(step() == 1); // its own part alone
+  CHECK(std::string(stage.error.message)
+            .starts_with("buffer gradients from stage 3 for stage 3"));
+  for (const int ranks : {1, 2, 3, 4}) {
+    for (size_t i = 0; i < own.size(); ++i)
+      sum[i] = ranks == 1 ? own[i] : sum[i] + own[i];
+    std::memcpy(stage.memory[1].data(), sum.data(), 40);
+    INFO(ranks);
+    CHECK(step() == (ranks == 3 ? 0 : 1));
+  }
+  // The next step begins with its own part.
+  REQUIRE(stage.module.begin_step(stage.instance, 1, &stage.error) == 0);
+  CHECK(std::memcmp(stage.memory[1].data(), own.data(), 40) == 0);
 }
 
 TEST_CASE("runtime: synthetic spends no less than its time",

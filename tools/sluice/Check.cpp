@@ -14,6 +14,7 @@ struct Checked {
   Invocation invocation;
   bool isCsv = false;
   std::optional<CsvSchedule> csv; ///< none if it could not be read
+  std::optional<IrText> text;     ///< its places
 
   Compilation &parts() { return invocation.compilation; }
   Subject subject() const;
@@ -26,7 +27,10 @@ Subject Checked::subject() const {
           .graph = c.graph ? &*c.graph : nullptr,
           .schedule = c.schedule ? &*c.schedule : nullptr,
           .csv = csv ? &*csv : nullptr,
-          .file = isCsv ? &invocation.diagnostics : nullptr};
+          .ops = !text    ? nullptr
+                 : c.plan ? &text->planOps
+                          : &text->scheduleOps,
+          .file = isCsv || text ? &invocation.diagnostics : nullptr};
 }
 
 /// Reads what can be checked.
@@ -49,6 +53,7 @@ static Status load(const Arguments &arguments, const Input &input,
     checked.parts().plan = std::move(ir->plan);
     checked.parts().graph = std::move(ir->graph);
     checked.parts().schedule = std::move(ir->schedule);
+    checked.text = std::move(ir);
     return Status();
   }
   case InputKind::Spec:

@@ -105,10 +105,12 @@ struct Flags {
   cl::opt<std::string> progress{
       "progress",
       cl::init("rank"),
-      cl::value_desc("rank|pair|edge"),
+      cl::value_desc("rank|pair|edge|stream"),
       cl::sub(check),
       cl::cat(category),
-      cl::desc("how much independent progress of communication is assumed")};
+      cl::desc("how much independent progress of communication is assumed: one "
+               "queue a rank, a peer, a peer and direction, or only the "
+               "plan's own streams")};
   cl::opt<std::string> p2p{"p2p",
                            cl::init("rendezvous"),
                            cl::value_desc("rendezvous|buffered:N"),
@@ -239,7 +241,7 @@ bool Flags::readVerify(Arguments &arguments, llvm::raw_ostream &errors) const {
     arguments.verify.progress = *model;
   } else {
     errors << "error: --progress=" << escaped(progress)
-           << " is not one of rank, pair, edge\n";
+           << " is not one of rank, pair, edge, stream\n";
     ok = false;
   }
   llvm::StringRef p2pText = p2p.getValue();

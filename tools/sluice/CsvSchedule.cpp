@@ -45,28 +45,6 @@ static void warnOfReduction(const CsvSchedule &csv, const Plan &plan,
          {}});
 }
 
-void tellFindings(const CsvSchedule &csv, const Plan *plan,
-                  const verify::Result &result, Diagnostics &diagnostics) {
-  auto tell = [&](const verify::Finding &finding, bool isError) {
-    std::string message = std::string(verify::findingKindName(finding.kind)) +
-                          ": " + finding.message;
-    SourceLocation where =
-        finding.place ? csv.locate(*finding.place)
-                      : SourceLocation{csv.lines.front().where.file, 0, 0};
-    Diagnostic &told = isError ? diagnostics.error(where, std::move(message))
-                               : diagnostics.warning(where, std::move(message));
-    if (!plan)
-      return;
-    std::vector<std::string> story = verify::storyOf(*plan, finding);
-    for (size_t i = 0; i < story.size(); ++i)
-      told.note(std::move(story[i]), csv.locate(finding.cycle[i]));
-  };
-  for (const verify::Finding &finding : result.errors)
-    tell(finding, /*isError=*/true);
-  for (const verify::Finding &finding : result.warnings)
-    tell(finding, /*isError=*/false);
-}
-
 verify::Result verifyCsv(const CsvSchedule &csv, const verify::Options &options,
                          Compilation &c) {
   verify::Options byName = options;

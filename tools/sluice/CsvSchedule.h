@@ -33,11 +33,6 @@ std::optional<CsvSchedule> readCsv(const Input &input, const ActionCosts &costs,
 verify::Result verifyCsv(const CsvSchedule &csv, const verify::Options &options,
                          Compilation &compilation);
 
-/// Makes diagnostics of `result`, with rows and columns. `plan` is the one that
-/// was proved, null if it was the schedule.
-void tellFindings(const CsvSchedule &csv, const Plan *plan,
-                  const verify::Result &result, Diagnostics &diagnostics);
-
 } // namespace sluice
 
 #endif // SLUICE_TOOLS_SLUICE_CSVSCHEDULE_H

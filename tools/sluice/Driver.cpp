@@ -7,6 +7,7 @@
 #include "ir/verify/Verify.h"
 #include "runtime/Modules.h"
 #include "tools/sluice/CsvSchedule.h"
+#include "tools/sluice/Findings.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Errno.h"
@@ -131,7 +132,8 @@ static int loadCsv(const Arguments &arguments, const Input &input,
   if (!csv)
     return 1;
   verify::Result result = verifyCsv(*csv, arguments.verify, c);
-  tellFindings(*csv, c.plan ? &*c.plan : nullptr, result, c.diagnostics);
+  tellFindings({.plan = c.plan ? &*c.plan : nullptr, .csv = &*csv}, result,
+               c.diagnostics);
   return result.ok() && (c.timing || raisePlan(c)) ? 0 : 1;
 }
 

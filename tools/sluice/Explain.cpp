@@ -4,17 +4,29 @@
 #include "compiler/simulate/Report.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 
 namespace sluice {
 
 namespace {
-/// The messages of one channel.
+/// The messages of one channel, or the operations of a collective.
 struct Traffic {
   uint64_t messages = 0;
   Bytes bytes = 0;
   std::string first, last;
+
+  void add(const PlanOp &op, Bytes size) {
+    last = nameOf(op);
+    if (messages++ == 0)
+      first = last;
+    bytes += size;
+  }
+  std::string names() const {
+    return first + (messages > 1 ? " to " + last : "");
+  }
+  std::string size() const { return bytes == 0 ? "-" : formatBytes(bytes); }
 };
 } // namespace
 
@@ -22,13 +34,8 @@ static void explainChannels(const Plan &plan, llvm::raw_ostream &out) {
   std::vector<Traffic> traffic(plan.channels.size());
   for (const RankPlan &rank : plan.ranks)
     for (const PlanOp &op : rank.ops)
-      if (isSend(op.op)) {
-        Traffic &of = traffic[op.channel];
-        of.last = nameOf(op);
-        if (of.messages++ == 0)
-          of.first = of.last;
-        of.bytes += messageBytes(plan, rank, op);
-      }
+      if (isSend(op.op))
+        traffic[op.channel].add(op, messageBytes(plan, rank, op));
   out << "\nchannels: the n-th send meets the n-th receive\n";
   Table table({"from", "to", "communicator", "messages", "bytes"});
   for (size_t c = 0; c < plan.channels.size(); ++c)
@@ -36,10 +43,33 @@ static void explainChannels(const Plan &plan, llvm::raw_ostream &out) {
       table.add({std::to_string(plan.channels[c].source),
                  std::to_string(plan.channels[c].destination),
                  std::to_string(plan.channels[c].communicator),
-                 std::to_string(traffic[c].messages),
-                 traffic[c].bytes == 0 ? "-" : formatBytes(traffic[c].bytes)},
-                "   " + traffic[c].first +
-                    (traffic[c].messages > 1 ? " to " + traffic[c].last : ""));
+                 std::to_string(traffic[c].messages), traffic[c].size()},
+                "   " + traffic[c].names());
+  table.print(out);
+}
+
+static void explainCollectives(const Plan &plan, llvm::raw_ostream &out) {
+  std::vector<Traffic> traffic(plan.collectives.size());
+  for (Id r = 0; r < plan.ranks.size(); ++r)
+    for (const PlanOp &op : plan.ranks[r].ops)
+      if (isCollective(op.op) &&
+          plan.collectives[op.channel].ranks.front() == r)
+        traffic[op.channel].add(op, messageBytes(plan, plan.ranks[r], op));
+  if (llvm::all_of(traffic, [](const Traffic &of) { return !of.messages; }))
+    return;
+  out << "\ncollectives: the n-th operations of all ranks meet\n";
+  Table table({"communicator", "operations", "bytes", "ranks"});
+  for (size_t c = 0; c < plan.collectives.size(); ++c) {
+    const Collective &of = plan.collectives[c];
+    if (traffic[c].messages == 0)
+      continue;
+    std::string ranks;
+    for (Id rank : of.ranks)
+      ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+    table.add({std::to_string(of.communicator),
+               std::to_string(traffic[c].messages), traffic[c].size(), ranks},
+              "   " + traffic[c].names());
+  }
   table.print(out);
 }
 
@@ -53,7 +83,7 @@ static void explainOrder(const Plan &plan, llvm::raw_ostream &out) {
     out << "  rank " << r << ":";
     Id group = kNone;
     for (const PlanOp &op : plan.ranks[r].ops) {
-      if (!isMessage(op.op) || ++count > kShown)
+      if (!isCommunication(op.op) || ++count > kShown)
         continue;
       if (group != kNone && op.group != group)
         out << " )";
@@ -120,6 +150,7 @@ static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {
 void explainPlan(const Plan &plan, const verify::Result &result,
                  llvm::raw_ostream &out) {
   explainChannels(plan, out);
+  explainCollectives(plan, out);
   if (result.holdsUnder(verify::Progress::Rank))
     explainOrder(plan, out);
   explainMemory(plan, out);

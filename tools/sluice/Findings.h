@@ -2,6 +2,7 @@
 #ifndef SLUICE_TOOLS_SLUICE_FINDINGS_H
 #define SLUICE_TOOLS_SLUICE_FINDINGS_H
 
+#include "ir/text/Text.h"
 #include "tools/sluice/CommandLine.h"
 #include "tools/sluice/CsvSchedule.h"
 
@@ -9,15 +10,16 @@
 
 namespace sluice {
 
-/// What was verified: a plan, or a schedule with its graph; and the CSV that
-/// they were read from, if they were. Of a CSV that could not be read there is
-/// only the file, with its faults.
+/// What was verified: a plan, or a schedule with its graph; and the CSV or the
+/// text that they were read from, if they were. Of a CSV that could not be read
+/// there is only the file, with its faults.
 struct Subject {
   const Plan *plan = nullptr;
   const Graph *graph = nullptr;
   const Schedule *schedule = nullptr;
   const CsvSchedule *csv = nullptr;
-  const Diagnostics *file = nullptr; ///< to show lines of the CSV
+  const OpLocations *ops = nullptr;  ///< of a text
+  const Diagnostics *file = nullptr; ///< to show lines of the CSV or text
 
   uint64_t ranks() const {
     return plan ? plan->ranks.size() : schedule ? schedule->ranks() : 0;
@@ -28,10 +30,12 @@ struct Subject {
   /// Name of the operation at a place of a finding; empty if there is none.
   std::string opAt(verify::OpPlace place) const;
   /// Line 0 where it is not known.
-  SourceLocation locate(std::optional<verify::OpPlace> place) const {
-    return csv && place ? csv->locate(*place) : SourceLocation();
-  }
+  SourceLocation locate(std::optional<verify::OpPlace> place) const;
 };
+
+/// Makes diagnostics of `result`, each at its place in the file.
+void tellFindings(const Subject &subject, const verify::Result &result,
+                  Diagnostics &diagnostics);
 
 /// The contract of `check --json`.
 void writeFindingsJson(const Arguments &arguments, const Subject &subject,

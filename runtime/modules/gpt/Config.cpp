@@ -55,9 +55,27 @@ struct FixedKey {
   bool required;
 };
 constexpr FixedKey kFixed[] = {
-    {keys::kKind, "gpt", true},         {keys::kGatedFfn, "0", true},
-    {keys::kBias, "1", true},           {keys::kNorm, "layer", true},
-    {keys::kPosition, "learned", true}, {keys::kDropout, "0", false},
+    {keys::kKind, "gpt", true},
+    {keys::kGatedFfn, "0", true},
+    {keys::kBias, "1", true},
+    {keys::kNorm, "layer", true},
+    {keys::kPosition, "learned", true},
+    {keys::kDropout, "0", false},
+    {keys::kQkvBias, "1", false},
+    {keys::kOutputBias, "1", false},
+    {keys::kMlpBias, "1", false},
+    {keys::kQkNorm, "0", false},
+    {keys::kPostNorms, "0", false},
+    {keys::kEmbedLayernorm, "0", false},
+    {keys::kExperts, "0", false},
+    {keys::kMtpLayers, "0", false},
+    {keys::kRecompute, "0", false},
+    {keys::kTensorParallel, "1", false},
+    {keys::kSequenceParallel, "0", false},
+    {keys::kContextParallel, "1", false},
+    {keys::kExpertParallel, "1", false},
+    {keys::kDataParallel, "1", false},
+    {keys::kZero, "0", false},
 };
 
 class Reader {

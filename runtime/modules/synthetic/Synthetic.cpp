@@ -37,6 +37,8 @@ struct Content {
   uint32_t consumer;
   uint64_t step = 0;
   uint32_t microbatch = 0;
+  /// How many ranks' bytes, all the same, were summed as 32-bit floats.
+  uint32_t summed = 1;
 };
 
 /// Who wrote the kept buffer of a microbatch last.
@@ -65,6 +67,18 @@ uint64_t seedOf(const Content &content) {
 /// Word `i` of the pattern of `seed`.
 uint64_t wordAt(uint64_t seed, uint64_t i) {
   return seed + i * sluice::kSplitMixStep;
+}
+
+/// What `times` ranks with the same `word`, two floats, leave as their sum.
+uint64_t sumOf(uint64_t word, uint32_t times) {
+  float parts[2], sums[2];
+  std::memcpy(parts, &word, sizeof(word));
+  std::memcpy(sums, &word, sizeof(word));
+  for (uint32_t rank = 1; rank < times; ++rank)
+    for (int part = 0; part < 2; ++part)
+      sums[part] += parts[part];
+  std::memcpy(&word, sums, sizeof(word));
+  return word;
 }
 
 /// A large buffer is written and checked in parts only, so that its size takes
@@ -110,10 +124,10 @@ void fill(const sluice_buffer &buffer, const Content &content) {
 
 /// Position of the first byte of [at, end) that is not the pattern's, or end.
 uint64_t firstWrongIn(const unsigned char *bytes, uint64_t at, uint64_t end,
-                      uint64_t seed) {
+                      uint64_t seed, uint32_t summed) {
   for (; at < end; at += 8) {
     const uint64_t length = end - at < 8 ? end - at : 8;
-    const uint64_t word = wordAt(seed, at / 8);
+    const uint64_t word = sumOf(wordAt(seed, at / 8), summed);
     if (std::memcmp(bytes + at, &word, length) == 0)
       continue;
     unsigned char expected[8];
@@ -127,11 +141,12 @@ uint64_t firstWrongIn(const unsigned char *bytes, uint64_t at, uint64_t end,
 
 /// Position of the first byte that is checked and not the pattern's, or
 /// buffer.bytes.
-uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
+uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed,
+                    uint32_t summed) {
   const auto *const bytes = static_cast<const unsigned char *>(buffer.data);
   uint64_t wrong = buffer.bytes;
   visitParts(buffer.bytes, [&](uint64_t begin, uint64_t end) {
-    const uint64_t at = firstWrongIn(bytes, begin, end, seed);
+    const uint64_t at = firstWrongIn(bytes, begin, end, seed, summed);
     if (at != end)
       wrong = at;
     return at == end;
@@ -143,10 +158,10 @@ uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed) {
 int check(const sluice_buffer &buffer, const Content &content,
           sluice_error *error) {
   const uint64_t seed = seedOf(content);
-  const uint64_t wrong = firstWrong(buffer, seed);
+  const uint64_t wrong = firstWrong(buffer, seed, content.summed);
   if (wrong == buffer.bytes)
     return 0;
-  const uint64_t word = wordAt(seed, wrong / 8);
+  const uint64_t word = sumOf(wordAt(seed, wrong / 8), content.summed);
   unsigned char expected[8];
   std::memcpy(expected, &word, 8);
   std::snprintf(
@@ -217,26 +232,35 @@ GradientParts partsOf(const Synthetic &stage, const sluice_buffer &gradients) {
 }
 
 int checkGradients(const Synthetic &stage, const sluice_buffer &gradients,
-                   sluice_error *error) {
+                   uint32_t summed, sluice_error *error) {
   const GradientParts parts = partsOf(stage, gradients);
-  return check(parts.tied, stateContent(stage, Kind::TiedGradients), error) ||
-         check(parts.rest, stateContent(stage, Kind::Gradients), error);
+  Content tied = stateContent(stage, Kind::TiedGradients);
+  Content rest = stateContent(stage, Kind::Gradients);
+  tied.summed = rest.summed = summed;
+  return check(parts.tied, tied, error) || check(parts.rest, rest, error);
+}
+
+void fillGradients(const Synthetic &stage) {
+  const GradientParts parts = partsOf(stage, stage.state.gradients);
+  fill(parts.tied, stateContent(stage, Kind::TiedGradients));
+  fill(parts.rest, stateContent(stage, Kind::Gradients));
 }
 
 int bind(void *instance, const sluice_state *state, sluice_error *) {
   Synthetic &stage = self(instance);
   stage.state = *state;
   fill(state->parameters, stateContent(stage, Kind::Parameters));
-  const GradientParts parts = partsOf(stage, state->gradients);
-  fill(parts.tied, stateContent(stage, Kind::TiedGradients));
-  fill(parts.rest, stateContent(stage, Kind::Gradients));
+  fillGradients(stage);
   fill(state->optimizer, stateContent(stage, Kind::Optimizer));
   return 0;
 }
 
 int beginStep(void *instance, uint64_t, sluice_error *) {
-  for (Keeper &keeper : self(instance).keepers)
+  Synthetic &stage = self(instance);
+  for (Keeper &keeper : stage.keepers)
     keeper = Keeper::Nobody;
+  if (stage.facts.reduced_ranks > 1)
+    fillGradients(stage); // the last step has left a sum
   return 0;
 }
 
@@ -323,13 +347,14 @@ int backwardWeight(void *instance, const sluice_call *call,
 /// Both copies hold the same pattern, and their sum is kept as it.
 int addGradients(void *instance, const sluice_buffer *other, void *,
                  sluice_error *error) {
-  return checkGradients(self(instance), *other, error);
+  return checkGradients(self(instance), *other, 1, error);
 }
 
 int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
                   sluice_error *error) {
   const Synthetic &stage = self(instance);
   const uint32_t other = stage.facts.tied_stage;
+  const uint32_t summed = stage.facts.reduced_ranks;
   if (!tied && stage.facts.tied_bytes != 0) {
     std::snprintf(error->message, sizeof(error->message),
                   "the step gets no gradients of stage %u, which its stage is "
@@ -337,11 +362,13 @@ int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
                   other);
     return 1;
   }
-  if (tied && check(*tied, {Kind::TiedGradients, other, other}, error))
+  // Stages that are tied have as many copies.
+  if (tied &&
+      check(*tied, {Kind::TiedGradients, other, other, 0, 0, summed}, error))
     return 1;
   return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
                error) ||
-         checkGradients(stage, stage.state.gradients, error) ||
+         checkGradients(stage, stage.state.gradients, summed, error) ||
          check(stage.state.optimizer, stateContent(stage, Kind::Optimizer),
                error);
 }

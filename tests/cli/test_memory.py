@@ -1,0 +1,152 @@
+"""Bytes of real models under parallelism: published tables to the digit, limits, and the specs of examples/models."""
+
+import json
+
+from sluice import EXAMPLES, ToolTest, main
+
+GIB = 1 << 30
+MODELS = EXAMPLES / "models"
+
+# Layers, hidden, heads, ranks, virtual stages, microbatch size and, in GiB a device: parameters with optimizer,
+# activations with tensor parallelism, and with sequence parallelism and selective recomputation.
+PUBLISHED = [
+    (48, 6144, 64, 1, 1, 4, 45.5625, 59.25, 9.5625),
+    (96, 12288, 96, 8, 3, 1, 45.5625, 66.84375, 12.3515625),
+    (105, 20480, 128, 35, 3, 1, 31.640625, 114.0234375, 23.076171875),
+    (128, 25600, 160, 64, 1, 1, 32.958984375, 131.25, 26.5625),
+]
+
+
+def analytic(layers, hidden, heads, ranks, chunks, batch, saved, more=""):
+    """A spec of explicit layers of 12h^2 parameters, in 16 bits with 18 bytes of state each."""
+    schedule = "1f1b" if chunks == 1 else "interleaved-1f1b"
+    return f"""sluice: 1
+model:
+  layers:
+    - {{repeat: {layers}, forward: 1, backward: 2, params: {12 * hidden * hidden}, activation_bytes: {saved}}}
+pipeline: {{ranks: {ranks}, virtual_stages: {chunks}, microbatches: {2 * ranks}, schedule: {schedule}, tensor_parallel: 8{more}}}
+"""
+
+
+def saved(hidden, heads, batch, sequence_selective):
+    """Korthikanti et al., table 2, for s = 2048 and t = 8."""
+    sbh = 2048 * batch * hidden
+    if sequence_selective:
+        return sbh * 34 // 8
+    return sbh * 10 + sbh * 24 // 8 + 5 * heads * 2048 * 2048 * batch // 8
+
+
+class Published(ToolTest):
+    def test_table(self):
+        for layers, hidden, heads, ranks, chunks, batch, state, none, selective in PUBLISHED:
+            for sequence, expected in ((False, none), (True, selective)):
+                spec = analytic(layers, hidden, heads, ranks, chunks, batch, saved(hidden, heads, batch, sequence))
+                report = self.report(spec)
+                self.assertEqual(report["model"]["parameters"], layers * 12 * hidden * hidden)
+                first = report["per_rank"][0]["memory"]
+                held = first["parameters"] + first["gradients"] + first["optimizer"]
+                self.assertEqual(held / GIB, state, (layers, hidden))
+                self.assertEqual(first["activations"] / GIB, expected, (layers, hidden))
+                peaks = [rank["peak_bytes"] for rank in report["per_rank"]]
+                self.assertEqual(max(peaks), peaks[0])
+                if ranks > 1:
+                    self.assertGreater(peaks[0], peaks[-1])
+
+    def test_peak_does_not_grow_with_microbatches(self):
+        spec = analytic(96, 12288, 96, 8, 1, 1, saved(12288, 96, 1, True))
+        peaks = [[rank["peak_bytes"] for rank in self.report(spec, f"--set=pipeline.microbatches={m}")["per_rank"]]
+                 for m in (8, 16, 64)]
+        self.assertEqual(peaks[0], peaks[1])
+        self.assertEqual(peaks[0], peaks[2])
+
+
+class Gpt3(ToolTest):
+    """GPT-3 175B on 64 devices of 80 GB."""
+    SPEC = MODELS / "gpt3-175b-64x80gb.yaml"
+
+    def test_refused_without_recompute(self):
+        error = self.refused(1, "report", self.SPEC, "--set=pipeline.recompute=none",
+                             "--set=pipeline.sequence_parallel=false")
+        self.assertIn("over the limit of", error)
+        self.assertIn("note: would fit: pipeline.sequence_parallel: true with pipeline.recompute: selective (makespan", error)
+        self.assertIn("note: would fit: pipeline.recompute: full (makespan", error)
+        self.assertNotIn("note: would fit: pipeline.sequence_parallel: true (makespan", error)  # 34sbh/t + 5as/(ht)
+        self.ok("compile", self.SPEC, "--emit=ops", "--set=pipeline.recompute=full", "--set=pipeline.sequence_parallel=false")
+        self.refused(1, "compile", self.SPEC, "--emit=ops", "--set=pipeline.recompute=none",
+                     "--set=pipeline.sequence_parallel=false")
+
+    def test_accepted_with_both(self):
+        report = json.loads(self.ok("report", self.SPEC, "--json"))
+        self.assertEqual(report["model"]["parameters"], 174615846912)
+        first = report["per_rank"][0]["memory"]
+        # 12 of 96 layers, 8 microbatches in flight, 34sbh/t bytes each: 96 layers' worth.
+        self.assertEqual(first["activations"], 96 * 34 * 2048 * 12288 // 8)
+        # 18 bytes a parameter: a block divided by t but for its norms and two biases, a table of 51200 rows divided
+        # by t, all positions.
+        h = 12288
+        block = 12 * h * h // 8 + (3 * h + 4 * h) // 8 + 2 * h + 4 * h
+        held = 12 * block + 51200 // 8 * h + 2048 * h
+        self.assertEqual(first["parameters"] + first["gradients"] + first["optimizer"], 18 * held)
+        # What the table's count of 12h^2 leaves out.
+        self.assertEqual(18 * held - 18 * 12 * 12 * h * h // 8,
+                         18 * (12 * (7 * h // 8 + 6 * h) + 51200 // 8 * h + 2048 * h))
+
+    def test_messages_are_divided(self):
+        def sent(*more):
+            text = self.ok("compile", self.SPEC, "--emit=ir", "--set=pipeline.microbatches=8", *more)
+            return text
+        whole, divided = 2 * 2048 * 12288, 2 * 2048 * 12288 // 8
+        self.assertIn(str(divided), sent())
+        self.assertIn(str(whole), sent("--set=pipeline.sequence_parallel=false", "--set=cluster.device.memory=400GB"))
+
+
+class Examples(ToolTest):
+    def test_numbers(self):
+        paths = sorted(MODELS.glob("*.yaml"))
+        self.assertGreaterEqual(len(paths), 3)
+        for path in paths:
+            expected = json.loads(path.with_suffix(".expected.json").read_text())
+            report = json.loads(self.ok("report", path, "--json"))
+            self.assertLessEqual({"from", "parameters", "layers", "state", "activations"}, expected.keys())
+            self.assertEqual(report["model"]["parameters"], expected["parameters"], path.stem)
+            ranks = report["per_rank"]
+            self.assertEqual([rank["layers"] for rank in ranks], expected["layers"], path.stem)
+            memory = [rank["memory"] for rank in ranks]
+            self.assertEqual([m["parameters"] + m["gradients"] + m["optimizer"] for m in memory], expected["state"])
+            self.assertEqual([m["activations"] for m in memory], expected["activations"], path.stem)
+            for rank in ranks:
+                self.assertEqual(sum(rank["memory"].values()), rank["peak_bytes"])
+                self.assertLessEqual(rank["arena_bytes"] + report["memory_allowance"], report["memory_limit"])
+
+    def test_plans_hold(self):
+        for path in sorted(MODELS.glob("*.yaml")):
+            plan = self.folder / "model.plan"
+            self.ok("compile", path, "-o", plan)
+            self.ok("check", plan)
+
+    def test_pictures(self):
+        pictures = sorted(MODELS.glob("*.svg"))
+        self.assertGreaterEqual(len(pictures), 2)
+        text = (MODELS / "README.md").read_text()
+        for picture in pictures:
+            self.assertIn(f"]({picture.name})", text)
+            drawn = self.ok("compile", picture.with_suffix(".yaml"), "--emit=svg")
+            self.assertEqual(drawn, picture.read_text(), picture.name)
+
+    def test_module_gpt_refuses_by_name(self):
+        spec = """sluice: 1
+model:
+  transformer: {layers: 2, hidden: 16, heads: 2, vocab: 256, sequence: 8, dtype: fp32}
+pipeline: {ranks: 2, microbatches: 2}
+"""
+        for key, value, said in (("tensor_parallel", 2, "tensor_parallel is '2', this module computes only '1'"),
+                                 ("data_parallel", 2, "data_parallel is '2', this module computes only '1'"),
+                                 ("recompute", "full", "recompute is '1', this module computes only '0'")):
+            error = self.refused(1, "run", "-", f"--set=pipeline.{key}={value}", "--data=/etc/hostname", stdin=spec)
+            self.assertIn(said, error)
+        error = self.refused(1, "run", "-", "--set=model.transformer.experts=4", "--set=model.transformer.topk=1",
+                             "--data=/etc/hostname", stdin=spec)
+        self.assertIn("experts is '4', this module computes only '0'", error)
+
+
+main()

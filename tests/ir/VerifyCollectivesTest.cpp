@@ -1,0 +1,506 @@
+// Operations of several ranks: what meets, who waits for whom, what they sum.
+#include "tests/ir/MutantCheck.h"
+#include "tests/ir/PlanBuilderForTests.h"
+
+using namespace sluice;
+using namespace sluice::testing;
+using verify::Finding;
+using verify::FindingKind;
+using verify::Progress;
+using verify::Result;
+
+namespace {
+
+std::string allOf(const Plan &plan, const std::vector<Finding> &findings) {
+  std::string text;
+  for (const Finding &finding : findings)
+    text += std::string(verify::findingKindName(finding.kind)) + ": " +
+            verify::describe(plan, finding) + "\n";
+  return text;
+}
+std::string errorsOf(const Plan &plan) {
+  return allOf(plan, verify::verifyPlan(plan).errors);
+}
+
+std::string holding(const Result &result) {
+  std::string text;
+  for (Progress progress : verify::kProgressModels)
+    if (result.holds[static_cast<unsigned>(progress)])
+      text += (text.empty() ? "" : " ") +
+              std::string(verify::progressName(progress));
+  return text;
+}
+constexpr const char *kAllHold = "rank pair edge stream";
+
+/// Every rank holds all of the stages, which pass nothing on: microbatch k is
+/// computed on rank k mod ranks. A collective over all ranks for each stage.
+Net copies(uint32_t ranks, uint32_t microbatches, uint32_t stages) {
+  Net net = chain(ranks, microbatches, true, stages);
+  net.edges.clear();
+  for (Id s = 0; s < stages; ++s) {
+    net.collectives.emplace_back();
+    for (Id r = 0; r < ranks; ++r)
+      net.collectives.back().push_back(r);
+  }
+  return net;
+}
+
+/// Both stages on both ranks; `tails` are what follows the computations.
+Plan twoCopies(const std::vector<std::string> &tails) {
+  return buildPlan(copies(2, 2, 2),
+                   std::vector<std::string>{"0F0 1F0 0B0 1B0 " + tails[0],
+                                            "0F1 1F1 0B1 1B1 " + tails[1]});
+}
+
+constexpr const char *kBoth = "0ALL_REDUCE_G@0 1ALL_REDUCE_G@1 0STEP 1STEP";
+
+/// Ranks 0 and 1 pass a value on and hold copies of stage 2.
+Net messageAndCopies() {
+  Net net = chain(2, 2, false, 3);
+  net.edges = {{0, 1, 8}};
+  net.stages[2] = testStage(2, true);
+  net.collectives = {{0, 1}};
+  return net;
+}
+
+Plan crossing(const std::string &first, const std::string &second) {
+  return buildPlan(messageAndCopies(),
+                   std::vector<std::string>{
+                       "0F0 0F1 2F0 2B0 " + first + " 0SEND_F1 2STEP",
+                       "2F1 2B1 " + second + " 1RECV_F1 1F0 1F1 2STEP"});
+}
+
+} // namespace
+
+TEST_CASE("verify: collectives in one order on all ranks hold") {
+  Plan plan = twoCopies({kBoth, kBoth});
+  Result result = verify::verifyPlan(plan);
+  CHECK(allOf(plan, result.errors).empty());
+  CHECK(allOf(plan, result.warnings).empty());
+  CHECK(holding(result) == kAllHold);
+  CHECK(result.minBuffering == 0);
+}
+
+TEST_CASE("verify: two communicators in opposite orders deadlock") {
+  Plan plan = twoCopies({kBoth, "1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 0STEP 1STEP"});
+  Result result = verify::verifyPlan(plan);
+  CHECK(allOf(plan, result.errors) ==
+        "deadlock: rank 0 at 0ALL_REDUCE_G and rank 1 at 1ALL_REDUCE_G wait "
+        "for each other (progress: rank): post 1ALL_REDUCE_G before "
+        "0ALL_REDUCE_G, or put them in one group\n"
+        "  rank 0 at 0ALL_REDUCE_G (spec.yaml:10) waits for rank 1 to reach "
+        "0ALL_REDUCE_G\n"
+        "  rank 1 reaches 0ALL_REDUCE_G (spec.yaml:10) only after "
+        "1ALL_REDUCE_G\n"
+        "  rank 1 at 1ALL_REDUCE_G (spec.yaml:11) waits for rank 0 to reach "
+        "1ALL_REDUCE_G\n"
+        "  rank 0 reaches 1ALL_REDUCE_G (spec.yaml:11) only after "
+        "0ALL_REDUCE_G\n");
+  // Each communicator is a queue of its own, and a stream.
+  CHECK(holding(result) == "pair edge stream");
+  CHECK(result.minBuffering == std::nullopt);
+  Plan grouped = twoCopies({"( 0ALL_REDUCE_G@0 1ALL_REDUCE_G@1 ) 0STEP 1STEP",
+                            "1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 0STEP 1STEP"});
+  CHECK(errorsOf(grouped).empty());
+}
+
+TEST_CASE("verify: on one stream opposite orders deadlock under every model") {
+  Net net = copies(2, 2, 2);
+  net.streams = Streams::One;
+  Plan plan = buildPlan(
+      net, std::vector<std::string>{
+               std::string("0F0 1F0 0B0 1B0 ") + kBoth,
+               "0F1 1F1 0B1 1B1 1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 0STEP 1STEP"});
+  CHECK(holding(verify::verifyPlan(plan)) == "");
+}
+
+TEST_CASE("verify: a collective that crosses a message deadlocks") {
+  const std::string message = "0SEND_F0", reduce = "2ALL_REDUCE_G";
+  const std::string receive = "1RECV_F0";
+  Plan plan = crossing(message + " " + reduce, reduce + " " + receive);
+  Result result = verify::verifyPlan(plan);
+  CHECK(allOf(plan, result.errors) ==
+        "deadlock: rank 0 at 0SEND_F0 and rank 1 at 2ALL_REDUCE_G wait for "
+        "each other (progress: rank): post 2ALL_REDUCE_G before 0SEND_F0, or "
+        "put them in one group\n"
+        "  rank 0 at 0SEND_F0 (spec.yaml:10) waits for rank 1 to reach "
+        "1RECV_F0\n"
+        "  rank 1 reaches 1RECV_F0 (spec.yaml:11) only after 2ALL_REDUCE_G\n"
+        "  rank 1 at 2ALL_REDUCE_G (spec.yaml:12) waits for rank 0 to reach "
+        "2ALL_REDUCE_G\n"
+        "  rank 0 reaches 2ALL_REDUCE_G (spec.yaml:12) only after 0SEND_F0\n");
+  CHECK(holding(result) == "pair edge stream");
+  // The send may end without its receive; the collective needs no buffer.
+  CHECK(result.minBuffering == 1);
+  CHECK(errorsOf(crossing(message + " " + reduce, receive + " " + reduce))
+            .empty());
+  CHECK(errorsOf(crossing("( " + message + " " + reduce + " )",
+                          reduce + " " + receive))
+            .empty());
+  CHECK(errorsOf(crossing(message + " " + reduce,
+                          "( " + reduce + " " + receive + " )"))
+            .empty());
+}
+
+TEST_CASE("verify: buffers are for messages, not for collectives") {
+  // Rank 1 would receive first what rank 0 sends after the collective.
+  Plan plan = crossing("2ALL_REDUCE_G 0SEND_F0", "1RECV_F0 2ALL_REDUCE_G");
+  Result result = verify::verifyPlan(plan);
+  CHECK(has(result, FindingKind::Deadlock));
+  CHECK(result.minBuffering == std::nullopt);
+}
+
+TEST_CASE("verify: three ranks wait in a circle of collectives") {
+  Net net = copies(3, 6, 3);
+  net.collectives = {{0, 1}, {1, 2}, {0, 2}};
+  // Stage s is computed on two ranks: 0 on 0 and 1, 1 on 1 and 2, 2 on 0 and 2.
+  auto computes = [](Id stage, Id from) {
+    std::string text;
+    for (Id k = from; k < 6; k += 2)
+      text += opName(Op::Forward, stage, k) + " " +
+              opName(Op::Backward, stage, k) + " ";
+    return text;
+  };
+  std::vector<std::string> ranks = {computes(0, 0) + computes(2, 0),
+                                    computes(0, 1) + computes(1, 0),
+                                    computes(1, 1) + computes(2, 1)};
+  Plan plan = buildPlan(
+      net, std::vector<std::string>{
+               ranks[0] + "0ALL_REDUCE_G@0 2ALL_REDUCE_G@2 0STEP 2STEP",
+               ranks[1] + "1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 0STEP 1STEP",
+               ranks[2] + "2ALL_REDUCE_G@2 1ALL_REDUCE_G@1 1STEP 2STEP"});
+  Result result = verify::verifyPlan(plan);
+  REQUIRE(result.errors.size() == 1);
+  CHECK(result.errors[0].message ==
+        "rank 0 at 0ALL_REDUCE_G, rank 1 at 1ALL_REDUCE_G and rank 2 at "
+        "2ALL_REDUCE_G wait in a circle (progress: rank)");
+  CHECK(result.errors[0].cycle.size() == 6);
+}
+
+TEST_CASE("verify: operations of a collective that differ are a mismatch") {
+  Plan stages = twoCopies({kBoth, kBoth});
+  for (PlanOp &op : stages.ranks[1].ops)
+    if (isCollective(op.op))
+      op.channel = 1 - op.channel;
+  for (RankPlan &rank : stages.ranks)
+    for (PlanOp &op : rank.ops)
+      if (isCollective(op.op))
+        op.stream = 3;
+  CHECK(errorsOf(stages) ==
+        "mismatch: collective operation 1 on communicator 0: 0ALL_REDUCE_G of "
+        "rank 0 (operation 4) meets 1ALL_REDUCE_G of rank 1 (operation 5 of "
+        "rank 1, spec.yaml:11)\n"
+        "mismatch: collective operation 1 on communicator 1: 1ALL_REDUCE_G of "
+        "rank 0 (operation 5) meets 0ALL_REDUCE_G of rank 1 (operation 4 of "
+        "rank 1, spec.yaml:10)\n");
+  CHECK(holding(verify::verifyPlan(stages)) == "");
+
+  Plan bytes = twoCopies({kBoth, kBoth});
+  for (Buffer &buffer : bytes.ranks[1].buffers)
+    if (buffer.kind == BufferKind::Gradients && buffer.stage == 1)
+      buffer.bytes = 20;
+  CHECK(errorsOf(bytes) ==
+        "mismatch: collective operation 1 on communicator 1: 1ALL_REDUCE_G of "
+        "rank 0 (operation 5) sums 16 bytes, 1ALL_REDUCE_G of rank 1 20 "
+        "(operation 5 of rank 1, spec.yaml:11)\n");
+}
+
+TEST_CASE("verify: a collective that a rank leaves out is a mismatch") {
+  Net net = copies(2, 2, 2);
+  net.collectives = {{0, 1}};
+  const std::string all = "0ALL_REDUCE_G 1ALL_REDUCE_G 0STEP 1STEP";
+  auto errors = [&](const std::string &other) {
+    return errorsOf(
+        buildPlan(net, std::vector<std::string>{"0F0 1F0 0B0 1B0 " + all,
+                                                "0F1 1F1 0B1 1B1 " + other}));
+  };
+  CHECK(errors(all).empty());
+  CHECK(errors("1ALL_REDUCE_G 0STEP 1STEP") ==
+        "missing: 0ALL_REDUCE_G is missing on rank 1: 2 ranks hold stage 0 "
+        "(operation 0 of rank 1, spec.yaml:10)\n"
+        "mismatch: on communicator 0 rank 0 has 2 collective operations, rank "
+        "1 has 1: 0ALL_REDUCE_G meets none of rank 1 (operation 4 of rank 0, "
+        "spec.yaml:10)\n");
+  CHECK(errors("0ALL_REDUCE_G 0STEP 1STEP") ==
+        "missing: 1ALL_REDUCE_G is missing on rank 1: 2 ranks hold stage 1 "
+        "(operation 0 of rank 1, spec.yaml:10)\n"
+        "mismatch: on communicator 0 rank 0 has 2 collective operations, rank "
+        "1 has 1: 1ALL_REDUCE_G meets none of rank 1 (operation 5 of rank 0, "
+        "spec.yaml:11)\n");
+}
+
+TEST_CASE("verify: gradients are reduced over all copies, once, at the end") {
+  auto errors = [](const std::string &first, const std::string &second) {
+    return errorsOf(
+        buildPlan(copies(2, 2, 1),
+                  std::vector<std::string>{"0F0 " + first, "0F1 " + second}));
+  };
+  const std::string good = "0B0 0ALL_REDUCE_G 0STEP";
+  const std::string other = "0B1 0ALL_REDUCE_G 0STEP";
+  CHECK(errors(good, other).empty());
+  CHECK(errors("0B0 0ALL_REDUCE_G 0ALL_REDUCE_G 0STEP",
+               "0B1 0ALL_REDUCE_G 0ALL_REDUCE_G 0STEP") ==
+        "duplicate: 0ALL_REDUCE_G stands twice on rank 0 (operation 3 of rank "
+        "0, spec.yaml:10)\n"
+        "duplicate: 0ALL_REDUCE_G stands twice on rank 1 (operation 3 of rank "
+        "1, spec.yaml:10)\n");
+  CHECK(errors("0ALL_REDUCE_G 0B0 0STEP", other) ==
+        "order: 0ALL_REDUCE_G stands before any gradient of stage 0 on rank 0 "
+        "(operation 1 of rank 0, spec.yaml:10)\n"
+        "order: 0B0 stands after 0ALL_REDUCE_G (operation 2 of rank 0, "
+        "spec.yaml:10)\n");
+  CHECK(errors("0B0 0STEP 0ALL_REDUCE_G", other) ==
+        "order: 0ALL_REDUCE_G stands after 0STEP (operation 3 of rank 0, "
+        "spec.yaml:10)\n");
+  CHECK(errors("0B0 0STEP", "0B1 0STEP") ==
+        "missing: 0SEND_G is missing on rank 0: 2 ranks hold stage 0 "
+        "(operation 0 of rank 0, spec.yaml:10)\n"
+        "missing: 0ADD_G is missing on rank 0: 2 ranks hold stage 0 "
+        "(operation 0 of rank 0, spec.yaml:10)\n"
+        "missing: 0SEND_G is missing on rank 1: 2 ranks hold stage 0 "
+        "(operation 0 of rank 1, spec.yaml:10)\n"
+        "missing: 0ADD_G is missing on rank 1: 2 ranks hold stage 0 "
+        "(operation 0 of rank 1, spec.yaml:10)\n");
+}
+
+TEST_CASE("verify: a collective over some of a stage's ranks is no sum") {
+  Net net = copies(3, 3, 1);
+  net.collectives = {{0, 1}, {2}};
+  Plan plan =
+      buildPlan(net, std::vector<std::string>{"0F0 0B0 0ALL_REDUCE_G@0 0STEP",
+                                              "0F1 0B1 0ALL_REDUCE_G@0 0STEP",
+                                              "0F2 0B2 0ALL_REDUCE_G@1 0STEP"});
+  CHECK(errorsOf(plan) ==
+        "order: 0ALL_REDUCE_G sums over 2 ranks, 3 hold stage 0 (operation 2 "
+        "of rank 0, spec.yaml:10)\n"
+        "order: 0ALL_REDUCE_G sums over 2 ranks, 3 hold stage 0 (operation 2 "
+        "of rank 1, spec.yaml:10)\n"
+        "order: 0ALL_REDUCE_G sums over 1 rank, 3 hold stage 0 (operation 2 of "
+        "rank 2, spec.yaml:10)\n");
+}
+
+TEST_CASE("verify: a step waits for the collective by an event") {
+  Plan plan = buildPlan(
+      copies(2, 2, 1), std::vector<std::string>{"0F0 0B0 0ALL_REDUCE_G 0STEP",
+                                                "0F1 0B1 0ALL_REDUCE_G 0STEP"});
+  REQUIRE(plan.ranks[0].waitsOf(3).size() == 1);
+  plan.ranks[0].waits.pop_back();
+  CHECK(errorsOf(plan) ==
+        "lifetime: 0STEP reads buffer 4 (gradients) while 0ALL_REDUCE_G may "
+        "still use it: nothing makes it wait (operation 3 of rank 0, "
+        "spec.yaml:10)\n");
+}
+
+TEST_CASE("verify: a collective that no plan can have is malformed") {
+  const Plan good = twoCopies({kBoth, kBoth});
+  auto errors = [&](auto change) {
+    Plan plan = good;
+    change(plan);
+    return errorsOf(plan);
+  };
+  CHECK(errors([](Plan &p) {
+          p.collectives[1].ranks = {0, 2};
+        }) == "malformed: collective 1 names rank 2, but there are 2\n");
+  CHECK(errors([](Plan &p) {
+          p.collectives[0].ranks = {0, 1, 1};
+        }) ==
+        "malformed: collective 0 names rank 1 after rank 1, but ranks stand "
+        "in ascending order, each once\n");
+  CHECK(errors([](Plan &p) { p.collectives[0].communicator = 1; }) ==
+        "malformed: collective 1 has the communicator of collective 0\n");
+  CHECK(errors([](Plan &p) { p.collectives[0].ranks = {1}; }) ==
+        "malformed: 0ALL_REDUCE_G takes part in collective 0, which rank 0 is "
+        "not in (operation 4 of rank 0, spec.yaml:10)\n");
+  CHECK(errors([](Plan &p) { p.ranks[0].ops[4].channel = 2; }) ==
+        "malformed: 0ALL_REDUCE_G has collective 2, but there are 2 (operation "
+        "4 of rank 0, spec.yaml:10)\n");
+  CHECK(errors([](Plan &p) {
+          RankPlan &rank = p.ranks[1];
+          rank.operands[rank.ops[5].firstOperand].access =
+              unsigned(Access::Read);
+        }) == "malformed: 1ALL_REDUCE_G is a collective that does not "
+              "update its buffer (operation 5 of rank 1, spec.yaml:11)\n");
+  CHECK(errors([](Plan &p) {
+          RankPlan &rank = p.ranks[1];
+          rank.buffers[rank.operands[rank.ops[5].firstOperand].buffer].bytes =
+              18;
+        }) == "malformed: 1ALL_REDUCE_G sums 18 bytes, which is not a multiple "
+              "of 4 (operation 5 of rank 1, spec.yaml:11)\n");
+  CHECK(errors([](Plan &p) {
+          p.ranks[0].ops[4].channel = p.ranks[0].ops[5].channel = 0;
+        }) == "malformed: 1ALL_REDUCE_G uses communicator 0 on stream 4, rank "
+              "0 uses it on stream 3 (operation 5 of rank 0, spec.yaml:11)\n");
+}
+
+//===----------------------------------------------------------------------===//
+// Against the explorer
+//===----------------------------------------------------------------------===//
+
+namespace {
+
+/// Copies of stages 4 to 6 on ranks of their own choice, the first two by one
+/// collective, and values both ways between ranks 0 and 1.
+class RandomPlan {
+public:
+  RandomPlan(std::mt19937 &numbers, uint32_t count)
+      : random(numbers), ranks(count) {}
+
+  Plan make() {
+    net.ranks = ranks;
+    net.microbatches = ranks;
+    net.streams = static_cast<Streams>(random() % 3);
+    net.rankOf = {0, 1, 1, 0};
+    net.edges = {{0, 1, 8}, {2, 3, 8}};
+    for (Id s = 0; s < 4; ++s)
+      net.stages.push_back(testStage(s, false));
+    before.resize(ranks);
+    between.resize(ranks);
+    after.resize(ranks);
+    for (Id c = 0; c < 2; ++c)
+      addCollective(c);
+    for (Id k = 0; k < net.microbatches; ++k)
+      addMessages(k);
+    Lists lists;
+    for (Id r = 0; r < ranks; ++r)
+      lists.push_back(listOf(r));
+    return buildPlan(net, lists);
+  }
+
+private:
+  void addCollective(Id number) {
+    std::vector<Id> members;
+    for (Id r = 0; r < ranks; ++r)
+      members.push_back(r);
+    if (ranks > 2 && random() % 2 == 0)
+      members.erase(members.begin() + random() % ranks);
+    net.collectives.push_back(members);
+    for (Id copy = 0; copy < 2 - number; ++copy) {
+      auto stage = static_cast<Id>(net.stages.size());
+      net.stages.push_back(testStage(stage, true));
+      net.rankOf.push_back(0);
+      for (Id k = 0; k < net.microbatches; ++k)
+        for (Op op : {Op::Forward, Op::Backward})
+          before[members[k % members.size()]].push_back(opName(op, stage, k));
+      for (Id r : members)
+        between[r].push_back(opName(Op::AllReduceGradients, stage, kNone) +
+                             "@" + std::to_string(number));
+    }
+  }
+
+  void addMessages(Id k) {
+    for (auto [from, to] : {std::pair(Id(0), Id(1)), std::pair(Id(2), Id(3))}) {
+      before[net.rankOf[from]].push_back(opName(Op::Forward, from, k));
+      between[net.rankOf[from]].push_back(opName(Op::SendForward, from, k));
+      between[net.rankOf[to]].push_back(opName(Op::RecvForward, to, k));
+      after[net.rankOf[to]].push_back(opName(Op::Forward, to, k));
+    }
+  }
+
+  /// What communicates in a random order, but that of each path is kept.
+  std::vector<std::string> listOf(Id r) {
+    auto pathOf = [](const std::string &name) {
+      size_t mark = name.find('@');
+      return mark == std::string::npos ? name.substr(0, name.size() - 1)
+                                       : name.substr(mark);
+    };
+    std::map<std::string, std::vector<std::string>> paths;
+    std::vector<std::string> turns;
+    for (const std::string &name : between[r]) {
+      paths[pathOf(name)].push_back(name);
+      turns.push_back(pathOf(name));
+    }
+    std::shuffle(turns.begin(), turns.end(), random);
+    std::vector<std::string> list = before[r];
+    size_t open = 0;
+    for (const std::string &path : turns) {
+      if (open == 0 && random() % 4 == 0) {
+        list.push_back("(");
+        open = 2 + random() % 2;
+      }
+      list.push_back(paths[path].front());
+      paths[path].erase(paths[path].begin());
+      if (open != 0 && --open == 0)
+        list.push_back(")");
+    }
+    if (open != 0)
+      list.push_back(")");
+    list.insert(list.end(), after[r].begin(), after[r].end());
+    return list;
+  }
+
+  std::mt19937 &random;
+  uint32_t ranks;
+  Net net;
+  Lists before, between, after; ///< per rank
+};
+
+} // namespace
+
+TEST_CASE("verify: random orders of collectives, as the explorer finds them") {
+  std::mt19937 random(20260701);
+  std::map<std::string, unsigned> models;
+  unsigned buffered = 0;
+  for (unsigned n = 0; n < countFromEnvironment("SLUICE_ORDERS", 1500); ++n) {
+    Plan plan = RandomPlan(random, 2 + n % 2).make();
+    INFO("plan " << n);
+    Result result = verify::verifyPlan(plan);
+    REQUIRE(!has(result, FindingKind::Mismatch));
+    REQUIRE(!has(result, FindingKind::Malformed));
+    Explorer explorer(plan);
+    REQUIRE(!explorer.mismatched);
+    checkHangs(explorer, result);
+    CHECK(has(result, FindingKind::Deadlock) == !result.holds[0]);
+    ++models[holding(result)];
+    buffered += result.minBuffering.value_or(0) != 0;
+  }
+  // Each model parts some from the next stricter one.
+  CHECK(models[kAllHold] > 10);
+  CHECK(models["pair edge stream"] > 10);
+  CHECK(models["edge stream"] > 10);
+  CHECK(models[""] > 10);
+  CHECK(buffered > 10);
+}
+
+TEST_CASE("verify: random changes of plans with collectives") {
+  std::vector<Plan> plans;
+  for (Streams streams : {Streams::One, Streams::Channel}) {
+    for (auto [ranks, stages] :
+         {std::pair(2u, 1u), std::pair(2u, 2u), std::pair(3u, 1u)}) {
+      Net net = copies(ranks, ranks, stages);
+      net.streams = streams;
+      std::vector<std::string> lists(ranks);
+      for (Id r = 0; r < ranks; ++r) {
+        std::string end;
+        for (Id s = 0; s < stages; ++s) {
+          lists[r] += opName(Op::Forward, s, r) + " " +
+                      opName(Op::BackwardInput, s, r) + " " +
+                      opName(Op::BackwardWeight, s, r) + " ";
+          end += " " + opName(Op::OptimizerStep, s, kNone);
+        }
+        for (Id s = 0; s < stages; ++s)
+          lists[r] += opName(Op::AllReduceGradients, s, kNone) + "@" +
+                      std::to_string(s) + " ";
+        lists[r] += end;
+      }
+      plans.push_back(buildPlan(net, lists));
+    }
+    Net net = messageAndCopies();
+    net.streams = streams;
+    plans.push_back(buildPlan(
+        net, std::vector<std::string>{
+                 "0F0 0F1 2F0 2B0 0SEND_F0 ( 2ALL_REDUCE_G 0SEND_F1 ) 2STEP",
+                 "2F1 2B1 1RECV_F0 1F0 2ALL_REDUCE_G 1RECV_F1 1F1 2STEP"}));
+  }
+  for (const Plan &plan : plans) {
+    REQUIRE(errorsOf(plan).empty());
+    Explored explored = Explorer(plan).explore();
+    CHECK((explored.complete && !explored.hangs && !explored.wrongData));
+  }
+  unsigned count = countFromEnvironment("SLUICE_MUTANTS", 4000);
+  MutantCounts counts = checkMutants(plans, count, 20260702);
+  CHECK(counts.refused > counts.accepted);
+  CHECK(counts.accepted > count / 50);
+  CHECK(counts.deadlocks > 10);
+  if (count > 4000)
+    WARN(describe(counts));
+}
