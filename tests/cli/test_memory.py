@@ -2,7 +2,7 @@
 
 import json
 
-from sluice import EXAMPLES, ToolTest, main
+from sluice import EXAMPLES, ROOT, ToolTest, main
 
 GIB = 1 << 30
 MODELS = EXAMPLES / "models"
@@ -117,6 +117,20 @@ class Examples(ToolTest):
             for rank in ranks:
                 self.assertEqual(sum(rank["memory"].values()), rank["peak_bytes"])
                 self.assertLessEqual(rank["arena_bytes"] + report["memory_allowance"], report["memory_limit"])
+
+    def test_prediction_layer_by_layout_string(self):
+        # Megatron's layout of DeepSeek-V3: its layer of multi-token prediction is the config's own.
+        spec = self.write("deepseek.yaml", f"""sluice: 1
+model: {{config: {ROOT}/tests/data/configs/deepseek-v3.json, sequence: 4096}}
+pipeline: {{ranks: 16, virtual_stages: 2, microbatches: 32, schedule: interleaved-1f1b, layout: "Et*3|(tt|)*29,m|L",
+           expert_parallel: 64, data_parallel: 64, zero: 1, recompute: full}}
+""")
+        report = json.loads(self.ok("report", spec, "--json"))
+        self.assertEqual([rank["layers"] for rank in report["per_rank"]], [5] + [4] * 13 + [2, 2])
+        h, without = 7168, 671026419200
+        attention = h * 1536 + 1536 + 1536 * 128 * 192 + h * 576 + 512 + 512 * 128 * 256 + 128 * 128 * h
+        block = attention + 2 * h + 257 * 3 * h * 2048 + h * 256 + 256
+        self.assertEqual(report["model"]["parameters"], without + block + 2 * h * h + 3 * h)
 
     def test_plans_hold(self):
         for path in sorted(MODELS.glob("*.yaml")):
