@@ -86,8 +86,8 @@ TEST_CASE("verify: two communicators in opposite orders deadlock") {
   Result result = verify::verifyPlan(plan);
   CHECK(allOf(plan, result.errors) ==
         "deadlock: rank 0 at 0ALL_REDUCE_G and rank 1 at 1ALL_REDUCE_G wait "
-        "for each other (progress: rank): post 1ALL_REDUCE_G before "
-        "0ALL_REDUCE_G, or put them in one group\n"
+        "for each other (progress: rank): post 0ALL_REDUCE_G before "
+        "1ALL_REDUCE_G, or put them in one group\n"
         "  rank 0 at 0ALL_REDUCE_G (spec.yaml:10) waits for rank 1 to reach "
         "0ALL_REDUCE_G\n"
         "  rank 1 reaches 0ALL_REDUCE_G (spec.yaml:10) only after "
@@ -173,7 +173,8 @@ TEST_CASE("verify: three ranks wait in a circle of collectives") {
   REQUIRE(result.errors.size() == 1);
   CHECK(result.errors[0].message ==
         "rank 0 at 0ALL_REDUCE_G, rank 1 at 1ALL_REDUCE_G and rank 2 at "
-        "2ALL_REDUCE_G wait in a circle (progress: rank)");
+        "2ALL_REDUCE_G wait in a circle (progress: rank): post 0ALL_REDUCE_G "
+        "before 1ALL_REDUCE_G, or put them in one group");
   CHECK(result.errors[0].cycle.size() == 6);
 }
 
