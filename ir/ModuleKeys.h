@@ -10,8 +10,9 @@
 
 namespace sluice {
 
-/// Of a stage of a transformer. All of them are given, but for dropout, which
-/// is given where it is on: a module that does not know it must not ignore it.
+/// Of a stage of a transformer. All of them are given, but for dropout and
+/// flash attention, which are given where that is on and where this is off: a
+/// module that does not know them must not ignore them.
 namespace stagekeys {
 inline constexpr char kKind[] = "kind"; ///< "gpt"
 // The model, as its spec has it.
@@ -29,6 +30,7 @@ inline constexpr char kNorm[] = "norm";
 inline constexpr char kBias[] = "bias";                      ///< flag
 inline constexpr char kTiedEmbeddings[] = "tied_embeddings"; ///< flag
 inline constexpr char kDropout[] = "dropout";                ///< flag
+inline constexpr char kFlashAttention[] = "flash_attention"; ///< flag
 inline constexpr char kDtype[] = "dtype";
 inline constexpr char kMicrobatchSize[] = "microbatch_size"; ///< sequences
 // The stage.

@@ -25,12 +25,19 @@ struct Layer {
   Ticks forward = 0;
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
-  Ticks overlapSaving = 0; ///< of a forward together with a backward
-  uint64_t parameters = 0; ///< count
+  Ticks overlapSaving = 0;      ///< of a forward together with a backward
+  Ticks recomputeFull = 0;      ///< its part of R, where it is full ...
+  Ticks recomputeSelective = 0; ///< ... and where it is selective
+  uint64_t parameters = 0;      ///< count
   Bytes activation = 0;
   Bytes keptForWeight = 0;
   Bytes output = 0; ///< what it hands to the next layer
   Bytes workspace = 0;
+  /// What full recomputation starts from in a stage that begins with it: its
+  /// input.
+  Bytes checkpoint = 0;
+  Bytes remade = 0; ///< of activation, what selective recomputation makes again
+  Bytes forwardWorkspace = 0; ///< of a forward that leaves nothing behind
   SourceLocation location;
 
   bool counted() const {

@@ -33,14 +33,23 @@ static Layer explicitLayer(const LayerSpec &spec) {
   layer.keptForWeight = spec.keptForWeight;
   layer.output = spec.outputBytes;
   layer.workspace = spec.workspaceBytes;
+  layer.checkpoint = spec.checkpointBytes;
+  layer.remade = layer.activation - layer.keptForWeight;
+  layer.recomputeFull = spec.recompute.given ? spec.recompute : spec.forward;
+  layer.recomputeSelective = spec.recompute;
   layer.location = spec.where;
   return layer;
 }
 
 static void addExplicitLayers(const Spec &spec, Model &model) {
-  for (const LayerSpec &layer : spec.model.layers)
-    model.layers.insert(model.layers.end(), layer.repeat.value,
-                        explicitLayer(layer));
+  for (const LayerSpec &of : spec.model.layers) {
+    Layer layer = explicitLayer(of);
+    for (uint32_t i = 0; i < of.repeat.value; ++i) {
+      if (!of.checkpointBytes.given && !model.layers.empty())
+        layer.checkpoint = model.layers.back().output;
+      model.layers.push_back(layer);
+    }
+  }
 }
 
 static std::string microbatches(uint32_t count) {
@@ -57,7 +66,8 @@ static bool checkComputeTime(const Spec &spec, const Model &model,
   Wide total = 0;
   uint32_t count = spec.pipeline.microbatches;
   for (const Layer &layer : model.layers) {
-    total += Wide(layer.forward) + layer.backwardInput + layer.backwardWeight;
+    total += Wide(layer.forward) + layer.backwardInput + layer.backwardWeight +
+             std::max(layer.recomputeFull, layer.recomputeSelective);
     if (total * count > Wide(kMaxTicks)) {
       diagnostics.error(layer.location,
                         "up to this layer the times of " + microbatches(count) +
@@ -102,9 +112,10 @@ static bool checkBytes(const Spec &spec, const Model &model,
   Wide total = 0, parameters = 0;
   for (const Layer &layer : model.layers) {
     parameters += layer.parameters;
-    total += layer.parameters * state + layer.workspace +
-             (Wide(layer.activation) + 2 * Wide(layer.output)) *
-                 spec.pipeline.microbatches.value;
+    total +=
+        layer.parameters * state + layer.workspace + layer.forwardWorkspace +
+        (Wide(layer.activation) + layer.checkpoint + 2 * Wide(layer.output)) *
+            spec.pipeline.microbatches.value;
     if (total > kMaxTotal || parameters > kMaxTotal) {
       diagnostics.error(layer.location,
                         "up to this layer the bytes or parameters of " +

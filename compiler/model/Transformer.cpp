@@ -22,7 +22,12 @@
 // numbers, 32h bytes in 16 bits; two dropout masks of a byte make it 34h.
 // Without flash attention also the attention matrix before and after dropout,
 // 2 * heads * s numbers, and with dropout its mask of heads * s bytes: 5as.
-// W needs all of it but the masks and the attention matrix.
+// W needs all of it but the masks and the attention matrix: these are what
+// selective recomputation makes again (section 5 there), for the half of the
+// forward's attention that makes the matrix, T * sh. Full recomputation is the
+// forward once more, of a stage's input; the forward then works through a block
+// in its workspace. The head keeps all it needs in any case: its norm's input
+// would cost the last block's product.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/model/Transformer.h"
@@ -74,17 +79,19 @@ struct Shape {
 /// Operations of one microbatch of a layer.
 struct Flops {
   Wide forward = 0, backwardInput = 0, backwardWeight = 0;
+  Wide recomputeSelective = 0;
 };
 
 Flops blockFlops(const Shape &x) {
   Wide matrices = 2 * x.matrices(), attention = 2 * x.s * x.h;
   return {x.tokens * (matrices + attention),
-          x.tokens * (matrices + 2 * attention), x.tokens * matrices};
+          x.tokens * (matrices + 2 * attention), x.tokens * matrices,
+          x.flash ? 0 : x.tokens * attention / 2};
 }
 
 Flops headFlops(const Shape &x) {
   Wide product = 2 * x.h * x.vocab * x.tokens;
-  return {product, product, product};
+  return {product, product, product, 0};
 }
 
 /// Turns operations into ticks: by the speed of the device, or, without one, so
@@ -112,6 +119,8 @@ public:
     layer.forward = ticks(flops.forward);
     layer.backwardInput = ticks(flops.backwardInput);
     layer.backwardWeight = ticks(flops.backwardWeight);
+    layer.recomputeFull = layer.forward;
+    layer.recomputeSelective = ticks(flops.recomputeSelective);
   }
 
 private:
@@ -145,6 +154,9 @@ Layer blockLayer(const Shape &x) {
   layer.output = toBytes(x.tokens * x.h * x.e);
   layer.workspace =
       toBytes(x.e * (x.tokens * (4 * x.h + 2 * x.f) + 2 * x.s * x.s));
+  layer.checkpoint = layer.output;
+  layer.remade = toBytes(masks);
+  layer.forwardWorkspace = toBytes(kept + x.e * x.s * x.s);
   return layer;
 }
 
@@ -158,6 +170,8 @@ Layer headLayer(const Shape &x) {
   layer.activation = toBytes(x.tokens * x.e * (2 * x.h + x.vocab));
   layer.keptForWeight = toBytes(x.tokens * x.e * (x.h + x.vocab));
   layer.workspace = toBytes(x.tokens * x.e * 2 * x.h);
+  layer.checkpoint = toBytes(x.tokens * x.h * x.e);
+  layer.forwardWorkspace = layer.activation;
   return layer;
 }
 
@@ -199,6 +213,8 @@ std::string describe(const Spec &spec) {
   number(keys::kTiedEmbeddings, x.tiedEmbeddings);
   if (x.dropout)
     number(keys::kDropout, 1);
+  if (!x.flashAttention)
+    number(keys::kFlashAttention, 0);
   text(keys::kDtype, wordOf(kDataTypes, *x.dtype));
   return out;
 }

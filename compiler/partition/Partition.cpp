@@ -12,6 +12,19 @@ using Counts = std::vector<uint32_t>;
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
+/// A layer's part of R.
+Ticks recomputeTime(const Layer &layer, RecomputePolicy policy) {
+  switch (policy) {
+  case RecomputePolicy::None:
+    return 0;
+  case RecomputePolicy::Selective:
+    return layer.recomputeSelective;
+  case RecomputePolicy::Full:
+    return layer.recomputeFull;
+  }
+  return 0;
+}
+
 /// Finds how many layers each stage takes, as the layout says. Counts are of
 /// counted layers, but for `balanced`, whose are of all.
 class Cutter {
@@ -101,8 +114,13 @@ std::optional<Counts> Cutter::balanced() const {
                 number(model.layers.size()) + " layers" +
                 (embedding ? ", embedding and head counted" : ""));
   std::vector<Ticks> costs;
+  // Policies of single stages are not known before the stages are.
+  const auto *all =
+      std::get_if<RecomputePolicy>(&spec.pipeline.recompute.value);
+  RecomputePolicy policy = all ? *all : RecomputePolicy::None;
   for (const Layer &layer : model.layers)
-    costs.push_back(layer.forward + layer.backwardInput + layer.backwardWeight);
+    costs.push_back(layer.forward + layer.backwardInput + layer.backwardWeight +
+                    recomputeTime(layer, policy));
   Counts best = partitionMinMax(costs, stages);
   Ticks largest = largestPart(costs, best);
   constexpr bool kBindings[][2] = {{true, true}, {true, false}, {false, true}};
@@ -176,6 +194,13 @@ bool Cutter::checkEmpty(const Counts &counts) const {
   return true;
 }
 
+/// What of a layer's activation its forward keeps for the weights' gradients
+/// until after I, or by `policy` for R too.
+Bytes keptOf(const Layer &layer, RecomputePolicy policy) {
+  return policy == RecomputePolicy::Selective ? layer.activation - layer.remade
+                                              : layer.keptForWeight;
+}
+
 /// Adds one layer to a stage.
 void addLayer(Stage &stage, const Layer &layer) {
   stage.layers += layer.counted();
@@ -186,8 +211,45 @@ void addLayer(Stage &stage, const Layer &layer) {
   stage.parameterCount += layer.parameters;
   stage.activeParameterCount += layer.parameters;
   stage.bytes.activation += layer.activation;
-  stage.bytes.keptForWeight += layer.keptForWeight;
+  stage.bytes.keptForWeight += keptOf(layer, stage.recomputePolicy);
   stage.bytes.workspace = std::max(stage.bytes.workspace, layer.workspace);
+  stage.recompute += recomputeTime(layer, stage.recomputePolicy);
+  if (stage.recomputePolicy == RecomputePolicy::Full)
+    stage.bytes.workspace =
+        std::max(stage.bytes.workspace, layer.forwardWorkspace);
+}
+
+/// The policy of a stage whose layers are [begin, end): that of the spec, but
+/// for selective where there is nothing to make again.
+RecomputePolicy policyOf(const Spec &spec, const Model &model, size_t stage,
+                         size_t begin, size_t end) {
+  const Recompute &recompute = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
+  const auto *all = std::get_if<RecomputePolicy>(&recompute);
+  RecomputePolicy policy = list  ? (*list)[stage]
+                           : all ? *all
+                                 : RecomputePolicy::None; // auto: not yet known
+  bool remakes =
+      std::any_of(model.layers.begin() + begin, model.layers.begin() + end,
+                  [](const Layer &of) { return of.remade != 0; });
+  return policy == RecomputePolicy::Selective && !remakes
+             ? RecomputePolicy::None
+             : policy;
+}
+
+/// Whether `pipeline.recompute` has one policy for all stages, or as many as
+/// there are.
+bool checkRecompute(const Spec &spec, uint32_t stages,
+                    Diagnostics &diagnostics) {
+  const Located<Recompute> &given = spec.pipeline.recompute;
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&*given);
+  if (!list || list->size() == stages)
+    return true;
+  diagnostics.error(given.where,
+                    "recompute has " + number(list->size()) +
+                        (list->size() == 1 ? " entry" : " entries") +
+                        ", there are " + number(stages) + " stages");
+  return false;
 }
 
 /// Parameters of the table that the embedding and a tied head share; 0 where
@@ -236,10 +298,13 @@ std::string describe(const Model &model, const Stage &stage, bool embedding,
 
 /// The stage of the layers [begin, end), of which `counted` come before it.
 Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
-                uint32_t counted) {
+                uint32_t counted, RecomputePolicy policy) {
   Stage stage;
   stage.firstLayer = counted;
   stage.location = model.layers[begin].location;
+  stage.recomputePolicy = policy;
+  if (policy == RecomputePolicy::Full)
+    stage.bytes.checkpoint = model.layers[begin].checkpoint;
   for (size_t i = begin; i < end; ++i)
     addLayer(stage, model.layers[i]);
   bool embedding = model.layers[begin].kind == LayerKind::Embedding;
@@ -254,7 +319,7 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
 std::optional<StageGraph> partition(const Spec &spec, const Model &model,
                                     uint32_t stages, Diagnostics &diagnostics) {
   std::optional<Counts> counts = Cutter(spec, model, stages, diagnostics).cut();
-  if (!counts)
+  if (!checkRecompute(spec, stages, diagnostics) || !counts)
     return std::nullopt;
   StageGraph graph;
   graph.stages.reserve(counts->size());
@@ -262,9 +327,10 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
   uint32_t counted = 0;
   for (uint32_t count : *counts) {
     size_t end = begin + count;
-    graph.stages.push_back(makeStage(spec, model, begin, end, counted));
+    auto stage = static_cast<Id>(graph.stages.size());
+    graph.stages.push_back(makeStage(spec, model, begin, end, counted,
+                                     policyOf(spec, model, stage, begin, end)));
     counted += graph.stages.back().layers;
-    Id stage = static_cast<Id>(graph.stages.size() - 1);
     if (end < model.layers.size())
       graph.edges.push_back({stage, stage + 1, model.layers[end - 1].output});
     begin = end;

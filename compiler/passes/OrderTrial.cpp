@@ -47,6 +47,11 @@ void OrderTrial::addWay(Id number, bool gradient, const Network &network,
   (gradient ? backwardIn : forwardIn)[target].push_back(way);
 }
 
+/// Whether `op` waits for what other stages hand on, and hands on itself.
+static bool handsOn(Op op) {
+  return op != Op::BackwardWeight && op != Op::Recompute;
+}
+
 /// Whether all that `entry` waits for is known; raises `start` to when it is
 /// there. Else notes what `rank` is to be woken by.
 bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
@@ -56,6 +61,8 @@ bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
   bool forward = entry.op == Op::Forward;
   if (!forward && entry.microbatch >= forwards[entry.stage])
     return false;
+  if (!handsOn(entry.op))
+    return true;
   const std::vector<Id> &in = (forward ? forwardIn : backwardIn)[entry.stage];
   for (Id way : in)
     if (entry.microbatch >= sentCount[way]) {
@@ -70,7 +77,7 @@ bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
 /// Hands on what the entry at `position`, which lasts until `end`, computes.
 void OrderTrial::finish(uint32_t position, Ticks end) {
   const OrderEntry &entry = orders->entries[position];
-  if (entry.op == Op::BackwardWeight)
+  if (!handsOn(entry.op))
     return;
   bool forward = entry.op == Op::Forward;
   (forward ? forwardAt : backwardAt)[cell(entry.stage, entry.microbatch)] =
@@ -219,20 +226,23 @@ private:
 };
 } // namespace
 
-/// Counts what `op` of `stage` saves, or lets go.
+/// Counts what `op` of `stage` leaves for its backward, or lets go.
 static void countSaved(const Stage &stage, Op op, BufferCount &buffers) {
   Bytes kept = stage.bytes.keptForWeight;
   Bytes saved = stage.bytes.activation - kept;
   if (!stage.backward)
     return;
-  if (op == Op::Forward) {
+  if (op == Op::Forward && stage.hasCheckpoint())
+    buffers.open(stage.bytes.checkpoint);
+  if (op == stage.savedBy())
     buffers.open(saved);
+  if (op == stage.keptBy())
     buffers.open(kept);
-    return;
-  }
-  if (op != Op::BackwardWeight)
+  if (op == Op::Recompute && stage.hasCheckpoint())
+    buffers.close(stage.bytes.checkpoint);
+  if (op == Op::Backward || op == Op::BackwardInput)
     buffers.close(saved);
-  if (op != Op::BackwardInput)
+  if (op == Op::Backward || op == Op::BackwardWeight)
     buffers.close(kept);
 }
 
@@ -322,11 +332,11 @@ void OrderTrial::RankWalk::messagesUntil(Ticks time) {
 void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
   const Stage &stage = trial.cut.stages[entry.stage];
   bool forward = entry.op == Op::Forward;
-  if (entry.op != Op::BackwardWeight)
+  if (handsOn(entry.op))
     for (Id way : (forward ? trial.forwardOut : trial.backwardOut)[entry.stage])
       buffers.open(bytesOf(trial.ways[way]));
   countSaved(stage, entry.op, buffers);
-  if (entry.op != Op::BackwardWeight)
+  if (handsOn(entry.op))
     for (Id way : (forward ? trial.forwardIn : trial.backwardIn)[entry.stage])
       buffers.close(bytesOf(trial.ways[way]));
 }

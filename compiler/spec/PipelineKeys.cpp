@@ -169,6 +169,36 @@ void groupSize(const Field &field, PipelineSpec &pipeline) {
   field.set(pipeline.groupSize, size);
 }
 
+/// A policy by its word.
+std::optional<RecomputePolicy> policy(const Field &field,
+                                      const std::string &must) {
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return std::nullopt;
+  for (unsigned i = 0; i < std::size(kRecomputePolicies); ++i)
+    if (kRecomputePolicies[i] == *text)
+      return static_cast<RecomputePolicy>(i);
+  field.mismatch(must);
+  return std::nullopt;
+}
+
+void recompute(const Field &field, PipelineSpec &pipeline) {
+  std::string one = "one of none, selective, full";
+  if (field.node.kind == YamlKind::Scalar && field.node.text == "auto")
+    return field.set(pipeline.recompute, Recompute(RecomputeAuto{}));
+  if (field.node.kind != YamlKind::List) {
+    if (auto all = policy(field, one + ", auto, or a list of one per stage"))
+      field.set(pipeline.recompute, Recompute(*all));
+    return;
+  }
+  std::vector<RecomputePolicy> list;
+  for (size_t i = 0; i < field.node.items.size(); ++i)
+    if (auto each = policy(field.item(i), one))
+      list.push_back(*each);
+  if (list.size() == field.node.items.size())
+    field.set(pipeline.recompute, Recompute(std::move(list)));
+}
+
 constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
                                            {"span", Objective::Span}};
 constexpr Word<BackwardMode> kBackwardModes[] = {
@@ -191,7 +221,7 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "warmup", .read = warmup},
     {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},
     {.name = "backward", .read = word<&PipelineSpec::backward, kBackwardModes>},
-    {.name = "recompute", .only = "none"},
+    {.name = "recompute", .read = recompute},
     {.name = "tensor_parallel", .only = "1"},
     {.name = "sequence_parallel", .only = "false"},
     {.name = "context_parallel", .only = "1"},

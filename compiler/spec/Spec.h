@@ -10,6 +10,7 @@
 
 #include "compiler/schedules/Placement.h"
 #include "ir/Diagnostics.h"
+#include "ir/Stage.h"
 #include "ir/Units.h"
 
 #include <cstdint>
@@ -40,9 +41,10 @@ struct LayerSpec {
   Located<std::string> name;
   Located<uint32_t> repeat{1};
   Located<Ticks> forward, backward, backwardInput, backwardWeight,
-      overlappedPair;
+      overlappedPair, recompute;
   Located<uint64_t> parameters;
-  Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes;
+  Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes,
+      checkpointBytes;
 };
 
 /// A word of a spec and what it stands for.
@@ -114,6 +116,12 @@ struct WarmupStandard {};
 struct WarmupAuto {};
 using Warmup = std::variant<WarmupStandard, WarmupAuto, std::vector<uint32_t>>;
 
+/// `recompute`: one policy for all stages, one per stage, or auto: what costs
+/// least of what fits.
+struct RecomputeAuto {};
+using Recompute =
+    std::variant<RecomputePolicy, RecomputeAuto, std::vector<RecomputePolicy>>;
+
 /// What `schedule` is called where the spec gives the orders themselves.
 inline constexpr const char *kOwnOrders = "orders";
 
@@ -138,6 +146,7 @@ struct PipelineSpec {
   Located<Warmup> warmup{Warmup(WarmupStandard{})};
   Located<Objective> objective{Objective::Makespan};
   Located<BackwardMode> backward{BackwardMode::Auto};
+  Located<Recompute> recompute{Recompute(RecomputePolicy::None)};
   Located<Bytes> memoryLimit; ///< not given: the device's memory, else none
 };
 

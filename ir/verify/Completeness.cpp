@@ -180,6 +180,10 @@ private:
       tell(FindingKind::Malformed, place,
            nameOf(op) + " is in the plan, but stage " +
                std::to_string(op.stage) + " has no backward");
+    else if (bit == kRecompute && !recomputes(op.stage))
+      tell(FindingKind::Malformed, place,
+           nameOf(op) + " is in the plan, but stage " +
+               std::to_string(op.stage) + " has recompute policy none");
     else if (bit == kBackward && (cell & (kInput | kWeight)))
       beside(op, cell & kInput ? Op::BackwardInput : Op::BackwardWeight, place);
     else if ((bit & (kInput | kWeight)) && (cell & kBackward))
@@ -199,13 +203,20 @@ private:
     Seen backward = cell & (kBackward | kInput | kWeight);
     if (!(cell & kForward))
       missing(Op::Forward, s, k);
-    if (!plan.stages[s].backward || (backward & kBackward) ||
-        backward == (kInput | kWeight))
+    if (!plan.stages[s].backward)
+      return;
+    if (recomputes(s) && !(cell & kRecompute))
+      missing(Op::Recompute, s, k);
+    if ((backward & kBackward) || backward == (kInput | kWeight))
       return;
     missing(backward == 0        ? Op::Backward
             : backward == kInput ? Op::BackwardWeight
                                  : Op::BackwardInput,
             s, k);
+  }
+
+  bool recomputes(Id s) const {
+    return plan.stages[s].recomputePolicy != RecomputePolicy::None;
   }
 
   void missing(Op op, Id s, Id k) {

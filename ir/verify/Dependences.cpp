@@ -35,6 +35,7 @@ public:
 private:
   enum Kind : uint8_t {
     Forward,
+    Recomputed,
     Input, ///< B or I
     SentForward,
     SentBackward,
@@ -62,8 +63,9 @@ private:
       return ReceivedForward;
     case Op::RecvBackward:
       return ReceivedBackward;
-    case Op::BackwardWeight:
     case Op::Recompute:
+      return Recomputed;
+    case Op::BackwardWeight:
     case Op::OptimizerStep:
     case Op::SendGradients:
     case Op::RecvGradients:
@@ -94,6 +96,7 @@ private:
     case Op::Backward:
     case Op::BackwardInput:
       own(op, place, Forward);
+      own(op, place, Recomputed);
       return inputs(op, place, /*forward=*/false);
     case Op::BackwardWeight:
       return own(op, place, Input);

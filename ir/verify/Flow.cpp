@@ -275,6 +275,8 @@ inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
     return what < index.plan.edges.size() ? index.plan.edges[what].bytes : 0;
   if (kind == BufferKind::CopyGradients)
     return index.plan.stages[what].bytes.gradients;
+  if (kind == BufferKind::Checkpoint)
+    return index.plan.stages[what].bytes.checkpoint;
   return kind == BufferKind::TiedGradients ? index.plan.stages[what].bytes.tied
                                            : 0;
 }
@@ -336,28 +338,56 @@ inline void RankFlow::checkUses(const Uses &uses) {
   checkLists(uses);
 }
 
+inline void RankFlow::checkCount(const Uses &uses, BufferKind kind, bool isRead,
+                                 size_t wanted) {
+  uint32_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
+  if (found != wanted)
+    explainCount(uses.at, kind, isRead, found, wanted);
+}
+
+inline void RankFlow::checkStored(const Uses &uses, Bytes wanted) {
+  if (uses.stored < wanted)
+    explainStored(uses.at, uses.stored, wanted);
+}
+
+/// What a forward or a recompute of a trained stage leaves, and what the latter
+/// does it from: a forward all, or by the stage's policy what is kept or a
+/// checkpoint, of which a recompute makes the rest.
+inline void RankFlow::checkLeft(const Uses &uses) {
+  const Stage &stage = index.plan.stages[uses.op.stage];
+  bool forward = uses.op.op == Op::Forward;
+  bool none = stage.recomputePolicy == RecomputePolicy::None;
+  bool full = stage.recomputePolicy == RecomputePolicy::Full;
+  bool makesSaved = forward == none, makesKept = forward != full;
+  checkCount(uses, BufferKind::Saved, false, makesSaved);
+  if (!makesKept || !makesSaved) // else it may be part of saved
+    checkCount(uses, BufferKind::Kept, false, makesKept);
+  checkCount(uses, BufferKind::Checkpoint, false, forward && full);
+  checkCount(uses, BufferKind::Checkpoint, true, !forward && full);
+  checkCount(uses, BufferKind::Kept, true, !forward && !full);
+  checkStored(uses, makesSaved  ? stage.bytes.activation
+                    : makesKept ? stage.bytes.keptForWeight
+                                : 0);
+}
+
 /// An operation reads and writes one buffer per edge, in order of the edges,
 /// and finds or leaves all that its stage saves.
 inline void RankFlow::checkLists(const Uses &uses) {
   const PlanOp &op = uses.op;
   const Stage &stage = index.plan.stages[op.stage];
   auto count = [&](BufferKind kind, bool isRead, size_t wanted) {
-    uint32_t found = (isRead ? uses.read : uses.written)[valueKind(kind)];
-    if (found != wanted)
-      explainCount(uses.at, kind, isRead, found, wanted);
-  };
-  auto store = [&](Bytes wanted) {
-    if (uses.stored < wanted)
-      explainStored(uses.at, uses.stored, wanted);
+    checkCount(uses, kind, isRead, wanted);
   };
   switch (op.op) {
   case Op::Forward:
     count(BufferKind::Activation, true, uses.incoming.size());
     count(BufferKind::Activation, false, uses.outgoing.size());
-    if (stage.backward) {
-      count(BufferKind::Saved, false, 1);
-      store(stage.bytes.activation);
-    }
+    if (stage.backward)
+      checkLeft(uses);
+    return;
+  case Op::Recompute: // one that is too many is told elsewhere
+    if (stage.backward && stage.recomputePolicy != RecomputePolicy::None)
+      checkLeft(uses);
     return;
   case Op::Backward:
   case Op::BackwardInput:
@@ -366,11 +396,10 @@ inline void RankFlow::checkLists(const Uses &uses) {
     count(BufferKind::Saved, true, 1);
     if (op.op == Op::BackwardInput)
       count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.activation);
+    return checkStored(uses, stage.bytes.activation);
   case Op::BackwardWeight:
     count(BufferKind::Kept, true, 1);
-    return store(stage.bytes.keptForWeight);
-  case Op::Recompute:
+    return checkStored(uses, stage.bytes.keptForWeight);
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:

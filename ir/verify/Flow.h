@@ -39,6 +39,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
     return stage.bytes.workspace;
   case BufferKind::Saved:
   case BufferKind::Kept:
+  case BufferKind::Checkpoint:
   case BufferKind::Activation:
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
@@ -140,6 +141,10 @@ private:
   uint32_t lastGradient(Id stage);
   void checkUses(const Uses &uses);
   void checkLists(const Uses &uses);
+  void checkCount(const Uses &uses, BufferKind kind, bool isRead,
+                  size_t wanted);
+  void checkStored(const Uses &uses, Bytes wanted);
+  void checkLeft(const Uses &uses);
 
   // What the walk found wrong, in words (FlowWords.cpp): out of its way, so
   // that the making of texts does not burden it.

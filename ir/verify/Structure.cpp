@@ -79,8 +79,10 @@ private:
 
   bool checkTies() {
     for (Id s = 0; s < plan.stages.size(); ++s)
-      if (std::string fault = tieFault(plan.stages, s); !fault.empty())
-        return fail({}, "stage " + std::to_string(s) + " " + fault);
+      for (const std::string &fault :
+           {recomputeFault(plan.stages[s]), tieFault(plan.stages, s)})
+        if (!fault.empty())
+          return fail({}, "stage " + std::to_string(s) + " " + fault);
     return true;
   }
 

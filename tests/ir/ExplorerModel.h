@@ -274,6 +274,9 @@ protected:
     }
     case BufferKind::Gradients:
       return gradients(m, buffer);
+    case BufferKind::Checkpoint:
+      tooSmall |= buffer.bytes < bytes.checkpoint;
+      return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Saved:
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Kept: {
