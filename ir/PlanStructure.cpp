@@ -236,7 +236,7 @@ public:
 
   bool checkList();
   bool checkBuffer(const Buffer &buffer);
-  /// Whether checkOp() would find nothing, in short.
+  /// True only if checkOp() would find nothing, in short.
   bool isSound(uint32_t index) const;
   bool checkOp(uint32_t index);
   std::string takeMessage() { return std::move(message); }
@@ -464,6 +464,8 @@ inline bool RankChecker::isSound(uint32_t index) const {
   for (size_t wait = op.firstWait; wait < waitEnd; ++wait)
     if (view.waits[wait] >= index)
       return false;
+  if (isCollective(op.op))
+    return false; // few: checkOp() looks
   if (!isMessage(op.op))
     return op.stream == kComputeStream && op.channel == kNone &&
            (op.group == kNone || isCompute(op.op));

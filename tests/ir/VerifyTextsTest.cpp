@@ -83,6 +83,30 @@ std::string ringOf(Id ranks, const std::string &added) {
 
 } // namespace
 
+TEST_CASE("verify: what communicates names its channel or collective") {
+  for (unsigned number = 0; number < kOpCount; ++number)
+    for (uint8_t stream : {0, 1}) {
+      auto op = static_cast<Op>(number);
+      if (!isCommunication(op))
+        continue;
+      Plan plan;
+      plan.microbatches = 1;
+      plan.stages.resize(1);
+      RankPlan &rank = plan.ranks.emplace_back();
+      rank.streams = {"compute", "other"};
+      Id microbatch = info(op).perMicrobatch ? 0 : kNone;
+      rank.ops.push_back({0, microbatch, kNone, kNone, 0, 0, op, stream});
+      std::string name = nameOf(rank.ops[0]);
+      INFO(name);
+      std::string what = isMessage(op) ? "a message" : "a collective";
+      CHECK(errorsOf(plan) ==
+            "malformed: " + name + " is " + what +
+                (stream == 0     ? " on stream 0, which computes\n"
+                 : isMessage(op) ? " without a channel\n"
+                                 : ", but names none of the plan's\n"));
+    }
+}
+
 TEST_CASE("verify: what no table can hold is told, whatever else is there") {
   for (const char *op : {"0F0", "0ADD_G", "0STEP"}) {
     INFO(op);
