@@ -5,9 +5,8 @@
 namespace sluice::verify {
 
 bool Cells::open(uint64_t operations) {
-  constexpr uint64_t kAlwaysCounted = uint64_t(1) << 20;
   uint64_t cells = uint64_t(stages.size()) * microbatches;
-  if (cells > kAlwaysCounted && cells > operations) {
+  if (areMostlyEmpty(cells, operations)) {
     tell(FindingKind::Missing, {},
          std::to_string(cells) + " forwards are needed, there are " +
              std::to_string(operations) + " operations");

@@ -13,6 +13,13 @@
 
 namespace sluice::verify {
 
+/// Whether so many of `cells` must be empty that no table of them is worth its
+/// memory: then only that much is missing is told.
+inline bool areMostlyEmpty(uint64_t cells, uint64_t operations) {
+  constexpr uint64_t kAlwaysCounted = uint64_t(1) << 20;
+  return cells > kAlwaysCounted && cells > operations;
+}
+
 /// Counts computations, rank after rank, and tells what is wrong with them.
 class Cells {
 public:

@@ -83,6 +83,19 @@ std::string ringOf(Id ranks, const std::string &added) {
 
 } // namespace
 
+TEST_CASE("verify: no table is made of what cannot be there") {
+  Plan plan;
+  plan.microbatches = 2'000'000'000;
+  plan.stages.resize(8);
+  RankPlan &rank = plan.ranks.emplace_back();
+  rank.streams = {"compute"};
+  rank.ops.push_back({0, 0, kNone, kNone, 0, 0, Op::Forward, 0});
+  for (bool buffers : {true, false})
+    CHECK(allOf(verify::verifyPlan(plan, {.buffers = buffers}).errors)
+              .starts_with("missing: 16000000000 forwards are needed, there "
+                           "are 1 operations\n"));
+}
+
 TEST_CASE("verify: what communicates names its channel or collective") {
   for (unsigned number = 0; number < kOpCount; ++number)
     for (uint8_t stream : {0, 1}) {
