@@ -207,12 +207,12 @@ public:
         numbers(table) {}
 
   std::vector<Lifetime> lifetimes() {
-    const Orders &orders = *trial.orders;
-    for (uint32_t at = orders.firstOfRank[rank];
-         at < orders.firstOfRank[rank + 1]; ++at) {
+    const Orders &order = *trial.orders;
+    for (uint32_t at = order.firstOfRank[rank];
+         at < order.firstOfRank[rank + 1]; ++at) {
       messagesUntil(trial.startOf(rank, at));
       ++moment;
-      compute(orders.entries[at]);
+      compute(order.entries[at]);
       ++moment;
     }
     messagesUntil(kMaxTicks);
@@ -310,12 +310,12 @@ void OrderTrial::RankWalk::computeSaved(const OrderEntry &entry) {
   for (bool isKept : {false, true}) {
     Bytes bytes = isKept ? stage.bytes.keptForWeight
                          : stage.bytes.activation - stage.bytes.keptForWeight;
-    size_t place = stored(entry.stage, entry.microbatch, isKept);
+    size_t key = stored(entry.stage, entry.microbatch, isKept);
     Op other = isKept ? Op::BackwardInput : Op::BackwardWeight; // lets it be
     if (entry.op == Op::Forward)
-      open(place, bytes);
+      open(key, bytes);
     else if (entry.op != other)
-      close(place, bytes);
+      close(key, bytes);
   }
 }
 

@@ -289,16 +289,16 @@ void WarmupSearch::improve() {
 /// the best.
 void WarmupSearch::repair() {
   for (unsigned i = 0; i < kRepairs && !rejected.empty(); ++i) {
-    auto least =
+    auto nearest =
         llvm::min_element(rejected, [](const Rejected &a, const Rejected &b) {
           return a.tried < b.tried;
         });
-    if (best && !(least->tried < *best))
+    if (best && !(nearest->tried < *best))
       return;
-    Counts counts = least->tried.counts;
-    for (auto [count, over] : llvm::zip(counts, least->fewer))
+    Counts counts = nearest->tried.counts;
+    for (auto [count, over] : llvm::zip(counts, nearest->fewer))
       count -= std::min(count, over);
-    rejected.erase(least);
+    rejected.erase(nearest);
     consider(cutOff(counts, counts));
   }
 }

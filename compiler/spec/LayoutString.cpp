@@ -27,13 +27,13 @@ public:
   std::optional<LayoutString> read();
 
 private:
-  void fail(size_t at, const std::string &message) {
-    field.reader.error(place(at), field.name() + ": " + message);
+  void fail(size_t offset, const std::string &message) {
+    field.reader.error(place(offset), field.name() + ": " + message);
     ok = false;
   }
-  SourceLocation place(size_t at) const {
+  SourceLocation place(size_t offset) const {
     SourceLocation where = field.node.where;
-    where.column += field.node.lead + static_cast<uint32_t>(at);
+    where.column += field.node.lead + static_cast<uint32_t>(offset);
     return where;
   }
   void step();

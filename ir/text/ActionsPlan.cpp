@@ -140,14 +140,14 @@ void Builder::count() {
 
 /// Each number once: it may stand in many places.
 void Builder::checkNumbers() {
-  std::set<Id> toldStages, toldMicrobatches;
+  std::set<Id> badStages, badMicrobatches;
   each([&](Id rank, const Action &action) {
-    if (action.stage >= stages && toldStages.insert(action.stage).second)
+    if (action.stage >= stages && badStages.insert(action.stage).second)
       fail(rank, action,
            " is of stage " + number(action.stage) +
                ", but nothing is of stage " + number(stages));
     if (action.microbatch >= microbatches &&
-        toldMicrobatches.insert(action.microbatch).second)
+        badMicrobatches.insert(action.microbatch).second)
       fail(rank, action,
            " is of microbatch " + number(action.microbatch) +
                ", but no forward is of microbatch " + number(microbatches));
@@ -155,7 +155,7 @@ void Builder::checkNumbers() {
   for (Id rank = 0; rank < actions.ranks(); ++rank)
     for (const Aside &aside : actions.asidesOf(rank))
       if (!sendOf(aside) && aside.stage >= stages &&
-          toldStages.insert(aside.stage).second)
+          badStages.insert(aside.stage).second)
         fail(rank, aside,
              " is of stage " + number(aside.stage) +
                  ", but nothing is of stage " + number(stages));

@@ -104,10 +104,10 @@ struct PlanIndex : StageEdges {
   Id meetings() const { return static_cast<Id>(firstOfMeeting.size() - 1); }
   /// The meeting of an operation; kNone for what has none.
   Id meetingOf(Id op) const { return hasCollectives ? meeting[op] : kNone; }
-  std::span<const Id> attendantsOf(Id meeting) const {
+  std::span<const Id> attendantsOf(Id which) const {
     return std::span(attendants)
-        .subspan(firstOfMeeting[meeting],
-                 firstOfMeeting[meeting + 1] - firstOfMeeting[meeting]);
+        .subspan(firstOfMeeting[which],
+                 firstOfMeeting[which + 1] - firstOfMeeting[which]);
   }
   /// Operations [first, second) of a unit.
   std::pair<Id, Id> members(Id unit) const {

@@ -204,20 +204,20 @@ private:
     for (Id node : schedule.order) {
       OpRef ref = refOf(node);
       Needs needs = needsOf(ref.op);
-      auto need = [&](const std::vector<Id> &of, Id stage) {
+      auto require = [&](const std::vector<Id> &of, Id stage) {
         if (Id needed = of[cellOf(stage, ref.microbatch)]; needed != kNone)
           visit(node, needed);
       };
       if (needs.forward)
-        need(forwardOf, ref.stage);
+        require(forwardOf, ref.stage);
       if (needs.input)
-        need(inputOf, ref.stage);
+        require(inputOf, ref.stage);
       if (needs.activations)
         for (Id e : edges.incoming.of(ref.stage))
-          need(forwardOf, graph.edges[e].from);
+          require(forwardOf, graph.edges[e].from);
       if (needs.gradients)
         for (Id e : edges.gradientIn.of(ref.stage))
-          need(inputOf, graph.edges[e].to);
+          require(inputOf, graph.edges[e].to);
     }
   }
 

@@ -220,8 +220,9 @@ void checkComplete(const RandomCase &of, const Compilation &c) {
     }
   CHECK(counts.size() == size_t(of.ranks) * of.chunks * of.microbatches);
   uint32_t backwards = of.info->backward == BackwardRule::None ? 0 : 1;
-  for (const auto &[cell, count] : counts) {
-    auto number = [&](Op op) { return count[unsigned(op)]; };
+  for (const auto &entry : counts) {
+    const auto &cell = entry.first;
+    auto number = [&](Op op) { return entry.second[unsigned(op)]; };
     bool right = number(Op::Forward) == 1 &&
                  number(Op::BackwardInput) == number(Op::BackwardWeight) &&
                  number(Op::Backward) + number(Op::BackwardInput) == backwards;

@@ -86,14 +86,14 @@ private:
   }
 
   std::string cluster() {
-    std::string text = "cluster:\n  link: " + link(1) + "\n";
+    std::string section = "cluster:\n  link: " + link(1) + "\n";
     if (seconds)
-      text += "  device: {name: d, memory: 1GiB, flops: " +
-              std::to_string(pick(1, 900)) + "G, efficiency: 0.5}\n";
+      section += "  device: {name: d, memory: 1GiB, flops: " +
+                 std::to_string(pick(1, 900)) + "G, efficiency: 0.5}\n";
     if (oneIn(3))
-      text += "  node_link: " + link(4) +
-              "\n  devices_per_node: " + std::to_string(pick(1, 4)) + "\n";
-    return text;
+      section += "  node_link: " + link(4) +
+                 "\n  devices_per_node: " + std::to_string(pick(1, 4)) + "\n";
+    return section;
   }
 
   std::mt19937 random;

@@ -386,12 +386,12 @@ private:
     auto which = static_cast<Id>(below(plan.collectives.size()));
     std::vector<Id> &ranks = plan.collectives[which].ranks;
     Id changed = static_cast<Id>(below(plan.ranks.size()));
-    auto at = std::lower_bound(ranks.begin(), ranks.end(), changed);
-    if (at == ranks.end() || *at != changed) {
-      ranks.insert(at, changed);
+    auto found = std::lower_bound(ranks.begin(), ranks.end(), changed);
+    if (found == ranks.end() || *found != changed) {
+      ranks.insert(found, changed);
       return true;
     }
-    ranks.erase(at);
+    ranks.erase(found);
     rank = &plan.ranks[changed];
     list = loosen(*rank);
     std::erase_if(list, [&](const LooseOp &each) {
