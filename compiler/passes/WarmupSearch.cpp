@@ -289,16 +289,16 @@ void WarmupSearch::improve() {
 /// the best.
 void WarmupSearch::repair() {
   for (unsigned i = 0; i < kRepairs && !rejected.empty(); ++i) {
-    auto nearest =
+    auto closest =
         llvm::min_element(rejected, [](const Rejected &a, const Rejected &b) {
           return a.tried < b.tried;
         });
-    if (best && !(nearest->tried < *best))
+    if (best && !(closest->tried < *best))
       return;
-    Counts counts = nearest->tried.counts;
-    for (auto [count, over] : llvm::zip(counts, nearest->fewer))
+    Counts counts = closest->tried.counts;
+    for (auto [count, over] : llvm::zip(counts, closest->fewer))
       count -= std::min(count, over);
-    rejected.erase(nearest);
+    rejected.erase(closest);
     consider(cutOff(counts, counts));
   }
 }
