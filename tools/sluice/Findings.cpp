@@ -6,12 +6,16 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/JSON.h"
 
+#include <span>
+
 namespace sluice {
 
 using verify::Progress;
 
-static constexpr Progress kModels[] = {Progress::Rank, Progress::Pair,
-                                       Progress::Edge};
+/// Those of the contract: all but the plan's own streams.
+static constexpr std::span<const Progress> kModels =
+    std::span(verify::kProgressModels).first<3>();
+static_assert(kModels.back() == Progress::Edge);
 
 std::string Subject::opAt(verify::OpPlace place) const {
   if (csv)
