@@ -71,6 +71,7 @@ namespace runkeys {
 inline constexpr char kModule[] = "module";
 inline constexpr char kData[] = "data";
 inline constexpr char kSteps[] = "steps";
+inline constexpr char kGradientGroups[] = "gradient_groups";
 inline constexpr char kLearningRate[] = "learning_rate";
 inline constexpr char kSeed[] = "seed";
 } // namespace runkeys

@@ -162,7 +162,7 @@ void ExecutorLoader::addSlots() {
     const uint32_t slot = slotOfStage[op.stage];
     if (op.op == Op::AllReduceGradients && slot != kNone)
       executor.stages[slot]->facts.reduced_ranks =
-          static_cast<uint32_t>(plan.collectives[op.channel].ranks.size());
+          static_cast<uint32_t>(membersOf(plan, plan.collectives[op.channel]));
     if (isCommunication(op.op) || slot != kNone)
       continue;
     slotOfStage[op.stage] = static_cast<uint32_t>(executor.stages.size());
@@ -189,7 +189,9 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.stages = static_cast<uint32_t>(plan.stages.size());
   facts.rank = rank;
   facts.ranks = static_cast<uint32_t>(plan.ranks.size());
-  facts.microbatches = plan.microbatches;
+  facts.replica = replica;
+  facts.replicas = plan.replicas;
+  facts.microbatches = plan.microbatches * plan.replicas;
   facts.input_stages = slot.inputs.data();
   facts.output_stages = slot.outputs.data();
   facts.input_count = static_cast<uint32_t>(slot.inputs.size());
@@ -319,11 +321,12 @@ Status ExecutorLoader::bindStages() {
   return {};
 }
 
-Status Executor::load(const Plan &plan, Id rank, const sluice_module &module,
-                      Backend &backend, RankProgress &progress,
+Status Executor::load(const Plan &plan, GlobalRank self,
+                      const sluice_module &module, Backend &backend,
+                      RankProgress &progress,
                       std::unique_ptr<Executor> &executor) {
   executor.reset(new Executor(module, backend, progress));
-  return ExecutorLoader(plan, rank, module, *executor).run(backend);
+  return ExecutorLoader(plan, self, module, *executor).run(backend);
 }
 
 } // namespace sluice::runtime

@@ -20,10 +20,11 @@ namespace sluice::runtime {
 /// Builds one executor. Every function returns at the first fault.
 class ExecutorLoader {
 public:
-  ExecutorLoader(const Plan &wholePlan, Id ownRank,
+  ExecutorLoader(const Plan &wholePlan, GlobalRank self,
                  const sluice_module &stageModule, Executor &target)
-      : plan(wholePlan), rank(ownRank), list(wholePlan.ranks[ownRank]),
-        module(stageModule), executor(target) {}
+      : plan(wholePlan), rank(self.rank), replica(self.replica),
+        list(wholePlan.ranks[self.rank]), module(stageModule), executor(target),
+        collectives(collectivesOf(wholePlan, self.replica)) {}
 
   Status run(Backend &device);
 
@@ -67,10 +68,11 @@ private:
   }
 
   const Plan &plan;
-  const Id rank;
+  const Id rank, replica;
   const RankPlan &list;
   const sluice_module &module;
   Executor &executor;
+  const std::vector<Id> collectives; ///< of the backend, per one of the plan
   std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
   uint32_t events = 0;
   std::byte *base = nullptr;

@@ -128,7 +128,7 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
   const sluice_stage &facts = executor.stages[step.stage]->facts;
   step.index = static_cast<uint32_t>(executor.calls.size());
   sluice_call call = {};
-  call.microbatch = list.ops[op].microbatch;
+  call.microbatch = replica * plan.microbatches + list.ops[op].microbatch;
   call.input_count = facts.input_count;
   call.output_count = facts.output_count;
   call.saved = call.kept = {base, 0};
@@ -145,7 +145,10 @@ Status ExecutorLoader::prepareCommunication(uint32_t op) {
                          std::to_string(operands.size()) +
                          " operands, what communicates has one");
   const sluice_buffer buffer = bufferAt(operands[0].buffer);
-  executor.steps[op].index = list.ops[op].channel;
+  const Id path = list.ops[op].channel;
+  executor.steps[op].index = isMessage(list.ops[op].op)
+                                 ? channelOf(plan, replica, path)
+                                 : collectives[path];
   executor.steps[op].data = buffer.data;
   executor.steps[op].bytes = messageBytes(plan, list, list.ops[op]);
   return {};

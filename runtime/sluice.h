@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 4
+#define SLUICE_MODULE_VERSION 5
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -38,6 +38,9 @@ typedef struct sluice_error {
 typedef struct sluice_stage {
   uint32_t stage, stages;
   uint32_t rank, ranks;
+  /* The replicas of the pipeline (data parallelism), of which this is one. */
+  uint32_t replica, replicas;
+  /* In a step, of all replicas together: each has as many. */
   uint32_t microbatches;
   /* Whether it has a backward; if not, the plan has no gradients, no optimizer
    * state and nothing saved of it, and only forward is called. */
@@ -50,9 +53,9 @@ typedef struct sluice_stage {
    * gradients of both. SLUICE_NO_STAGE and 0 where there is none. */
   uint32_t tied_stage;
   uint64_t tied_bytes;
-  /* How many ranks hold the stage and sum its gradients in place, as 32-bit
-   * floats, after its last backward of a step and before optimizer_step; 1
-   * where the runtime sums nothing. A module with other gradients refuses. */
+  /* How many ranks, of all replicas, sum the stage's gradients in place, as
+   * 32-bit floats, after its last backward of a step and before optimizer_step;
+   * 1 where the runtime sums nothing. A module with other gradients refuses. */
   uint32_t reduced_ranks;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
@@ -90,7 +93,8 @@ typedef struct sluice_state {
  * empty where a stage has no such neighbour. */
 typedef struct sluice_call {
   uint64_t step;       /* from 0 */
-  uint32_t microbatch; /* from 0 */
+  uint32_t microbatch; /* of all replicas: replica i of d has m/d of them from
+                          i * m/d on, m of sluice_stage */
   uint32_t input_count, output_count;
   const sluice_buffer *inputs;  /* forward: read */
   const sluice_buffer *outputs; /* forward: written */

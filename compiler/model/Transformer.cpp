@@ -281,7 +281,9 @@ void describeVariants(const TransformerSpec &x, Lines &lines) {
   lines.variant(keys::kMtpLayers, x.mtpLayers);
 }
 
-void describeGroup(const PipelineSpec &pipeline, Lines &lines) {
+/// Of data_parallel only what the plan leaves to the module.
+void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
+                   Lines &lines) {
   namespace keys = stagekeys;
   if (recomputes(pipeline))
     lines.number(keys::kRecompute, 1);
@@ -289,11 +291,12 @@ void describeGroup(const PipelineSpec &pipeline, Lines &lines) {
   lines.variant(keys::kSequenceParallel, pipeline.sequenceParallel);
   lines.variant(keys::kContextParallel, pipeline.contextParallel, 1);
   lines.variant(keys::kExpertParallel, pipeline.expertParallel, 1);
-  lines.variant(keys::kDataParallel, pipeline.dataParallel, 1);
+  if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel)
+    lines.number(keys::kDataParallel, pipeline.dataParallel);
   lines.variant(keys::kZero, pipeline.zero);
 }
 
-std::string describe(const Spec &spec) {
+std::string describe(const Spec &spec, Bytes gradientBytes) {
   namespace keys = stagekeys;
   const TransformerSpec &x = *spec.model.transformer;
   Lines lines;
@@ -313,7 +316,7 @@ std::string describe(const Spec &spec) {
   lines.text(keys::kPosition, wordOf(kPositions, *x.position));
   lines.number(keys::kTiedEmbeddings, x.tiedEmbeddings);
   describeVariants(x, lines);
-  describeGroup(spec.pipeline, lines);
+  describeGroup(spec.pipeline, gradientBytes, lines);
   lines.text(keys::kDtype, wordOf(kDataTypes, *x.dtype));
   return lines.out;
 }
@@ -327,7 +330,7 @@ void addTransformerLayers(const Spec &spec, Model &model) {
   for (Layer &layer : model.layers)
     layer.location = transformer.where;
   setStateBytes(spec, model);
-  model.description = describe(spec);
+  model.description = describe(spec, model.gradientBytes);
 }
 
 } // namespace sluice

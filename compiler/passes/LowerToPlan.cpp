@@ -3,14 +3,16 @@
 // Needs a graph, a schedule and its timing. Promises a plan that computes in
 // the schedule's order, with one message for each value and each other rank
 // that uses it, and an optimizer step for each trained stage at the end, after
-// copies of it and stages that are tied have exchanged their gradients.
+// copies of it, replicas and stages that are tied have exchanged their
+// gradients. Those of replicas are summed as soon as the stage has its last.
 //
 // All operations and messages are put into one global order by time, and every
 // rank's host enqueues in it. Since both ends of every channel follow the same
 // order and every event goes forward in it, the plan holds under the strictest
 // progress model. Every channel has a communicator and, on each of its ranks,
-// a stream of its own. Each buffer has bytes of its own; letting them share is
-// the business of assign-buffers. Linear, as the timing is sorted already.
+// a stream of its own; so has what sums over replicas on a rank. Each buffer
+// has bytes of its own; letting them share is the business of assign-buffers.
+// Linear, as the timing is sorted already.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
@@ -36,8 +38,14 @@ private:
     Id channel;
     uint8_t sendStream, receiveStream;
   };
+  /// How a rank sums over replicas.
+  struct Reduction {
+    Id collective = kNone;
+    uint8_t stream = 0;
+  };
   /// What a rank's list is being built with.
   struct RankState {
+    Reduction reduction;
     llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
     /// Per stream, one past the last of its operations that compute waits for.
     llvm::SmallVector<uint32_t, 8> awaited{0};
@@ -52,10 +60,17 @@ private:
     uint32_t received, sent;
     /// Where in the list its gradients are summed.
     uint32_t summed;
-    /// Of a tied stage: the other's gradients, and where they are received;
-    /// kNone if the other is on the same rank.
+    /// Of a tied stage: the other's gradients, and where they are received, or
+    /// on the same rank summed over replicas; kNone if nothing is to be
+    /// awaited.
     Id tiedGradients;
     uint32_t tiedReceived;
+  };
+  /// A stage without copies whose gradients replicas sum: its last node that
+  /// adds to them.
+  struct Summed {
+    Ticks when;
+    Id stage, node;
   };
 
   std::vector<llvm::SmallVector<Id, 1>> holders() const;
@@ -63,12 +78,15 @@ private:
   const StateBuffers &stateOf(Id rank, Id stage) const;
   void reserve();
   std::vector<bool> joinedNodes() const;
+  std::vector<Summed> summedStages() const;
+  void addInOrder();
   void addCompute(Id node, bool joins);
   void addMessage(Id message);
   void addSteps();
   static uint32_t lastComputeOf(const RankPlan &rank);
   void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
   void addGradients(Id stage, StateBuffers &state);
+  void reduceGradients(Id stage, StateBuffers &state);
   void takeTied(Id stage, size_t copy);
   void addStep(Id stage, const StateBuffers &state);
 
@@ -113,6 +131,7 @@ Plan Lowering::lower() {
   plan.warmup = schedule.warmup;
   plan.timeUnit = graph.timeUnit;
   plan.microbatches = graph.microbatches;
+  plan.replicas = graph.replicas;
   plan.stages = graph.stages;
   plan.edges = graph.edges;
   plan.ranks.resize(schedule.ranks());
@@ -120,21 +139,64 @@ Plan Lowering::lower() {
     rank.streams.push_back("compute");
   reserve();
   makeState();
+  addInOrder();
+  addSteps();
+  for (Id i = 0; i < plan.collectives.size(); ++i)
+    plan.collectives[i].communicator =
+        static_cast<Id>(plan.channels.size()) + i;
+  for (RankPlan &rank : plan.ranks)
+    placeApart(rank);
+  return std::move(plan);
+}
 
-  // Both lists are in order of start; a message that starts together with an
-  // operation goes first if its producer does.
+/// The stages without copies that are to be summed over replicas, in order of
+/// the time from which they can.
+std::vector<Lowering::Summed> Lowering::summedStages() const {
+  std::vector<Summed> stages;
+  if (graph.replicas == 1)
+    return stages;
+  std::vector<Id> last(graph.stages.size(), kNone);
+  for (Id node : timing.topological)
+    if (Op op = graph.nodes[node].op;
+        op == Op::Backward || op == Op::BackwardWeight)
+      last[graph.nodes[node].stage] = node;
+  for (Id stage = 0; stage < last.size(); ++stage)
+    if (last[stage] != kNone && copies[stage].size() == 1)
+      stages.push_back({timing.end[last[stage]], stage, last[stage]});
+  llvm::stable_sort(stages, [](const Summed &one, const Summed &other) {
+    return one.when < other.when;
+  });
+  return stages;
+}
+
+/// Adds what computes and what it sends, and sums over replicas what is whole.
+void Lowering::addInOrder() {
+  // All lists are in order of start. A message that starts together with an
+  // operation goes first if its producer does; a sum over replicas, which may
+  // take long, goes after both.
   std::vector<uint32_t> position(graph.nodes.size());
   for (uint32_t i = 0; i < timing.topological.size(); ++i)
     position[timing.topological[i]] = i;
+  std::vector<Summed> summed = summedStages();
+  auto sum = summed.begin();
+  auto sumsBefore = [&](Ticks start) {
+    for (; sum != summed.end() && sum->when < start; ++sum) {
+      StateBuffers &state = copies[sum->stage].front();
+      state.summed = opOfNode[sum->node];
+      reduceGradients(sum->stage, state);
+    }
+  };
   Id message = 0;
   auto messagesBefore = [&](Ticks start, uint32_t place) {
     for (; message < timing.messages.size(); ++message) {
       const Message &next = timing.messages[message];
       uint32_t producer = position[graph.values[next.value].producer];
       if (next.start > start || (next.start == start && producer >= place))
-        return;
+        break;
+      sumsBefore(next.start);
       addMessage(message);
     }
+    sumsBefore(start);
   };
   std::vector<bool> joined = joinedNodes();
   bool joins = false; // a pair is not parted by what starts with it
@@ -145,10 +207,7 @@ Plan Lowering::lower() {
     joins = !joined.empty() && joined[node];
   }
   messagesBefore(kMaxTicks, kNone);
-  addSteps();
-  for (RankPlan &rank : plan.ranks)
-    placeApart(rank);
-  return std::move(plan);
+  sumsBefore(kMaxTicks + 1);
 }
 
 /// Makes room, so that no list grows by doubling: exact for operations, an
@@ -397,8 +456,9 @@ void Lowering::addMessage(Id number) {
   newestMessage[message.value] = number;
 }
 
-/// The end of the step: copies of a stage exchange their gradients and each
-/// adds the other's; tied stages get each other's; then all take their steps.
+/// The end of the step: copies of a stage exchange their gradients, each adds
+/// the other's, and replicas sum what comes of it; tied stages get each
+/// other's; then all take their steps.
 void Lowering::addSteps() {
   std::vector<uint32_t> lastCompute;
   for (const RankPlan &rank : plan.ranks)
@@ -411,7 +471,8 @@ void Lowering::addSteps() {
   };
   forEach([&](Id stage, size_t copy) {
     StateBuffers &state = copies[stage][copy];
-    state.summed = lastCompute[state.rank];
+    if (graph.replicas == 1 || copies[stage].size() > 1)
+      state.summed = lastCompute[state.rank];
     for (StateBuffers &other : copies[stage])
       if (other.rank != state.rank)
         sendGradients(stage, state, other);
@@ -419,6 +480,10 @@ void Lowering::addSteps() {
   forEach([&](Id stage, size_t copy) {
     if (copies[stage].size() > 1)
       addGradients(stage, copies[stage][copy]);
+  });
+  forEach([&](Id stage, size_t copy) {
+    if (graph.replicas > 1 && copies[stage].size() > 1)
+      reduceGradients(stage, copies[stage][copy]);
   });
   forEach([&](Id stage, size_t copy) {
     if (graph.stages[stage].tiedTo != kNone)
@@ -459,6 +524,27 @@ void Lowering::addGradients(Id stage, StateBuffers &state) {
   addOperand(state.rank, state.copyGradients, Access::Read);
 }
 
+/// Sums the gradients of a stage over replicas, once its rank has summed them.
+void Lowering::reduceGradients(Id stage, StateBuffers &state) {
+  Reduction &path = states[state.rank].reduction;
+  if (path.collective == kNone) {
+    Link link = network.betweenReplicas();
+    path.collective = static_cast<Id>(plan.collectives.size());
+    path.stream = addStream(state.rank, "all-reduce");
+    plan.collectives.push_back({kNone, // known when all channels are
+                                {state.rank},
+                                link.latency,
+                                link.bandwidth,
+                                /*overReplicas=*/true});
+  }
+  auto at = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
+  beginOp(state.rank, Op::AllReduceGradients, stage, kNone, path.stream)
+      .channel = path.collective;
+  waitFor(state.rank, state.summed);
+  addOperand(state.rank, state.gradients, Access::Update);
+  state.summed = at;
+}
+
 /// Brings a copy of a tied stage the gradients of the other stage: those of its
 /// own rank, where that holds both.
 void Lowering::takeTied(Id stage, size_t copy) {
@@ -469,6 +555,8 @@ void Lowering::takeTied(Id stage, size_t copy) {
   for (const StateBuffers &source : sources)
     if (source.rank == to.rank) {
       to.tiedGradients = source.gradients;
+      if (graph.replicas > 1)
+        to.tiedReceived = source.summed;
       return;
     }
   const StateBuffers &from = sources[std::min(copy, sources.size() - 1)];
@@ -489,6 +577,8 @@ void Lowering::takeTied(Id stage, size_t copy) {
 void Lowering::addStep(Id stage, const StateBuffers &state) {
   bool isTied = graph.stages[stage].tiedTo != kNone;
   beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
+  if (graph.replicas > 1)
+    waitFor(state.rank, state.summed);
   if (isTied && state.tiedReceived != kNone)
     waitFor(state.rank, state.tiedReceived);
   addOperand(state.rank, state.parameters, Access::Update);

@@ -31,6 +31,10 @@ bool passes::PartitionModel(Compilation &c) {
   c.stages = partition(*c.spec, *c.model, c.choice->stages, c.diagnostics);
   if (!c.stages)
     return false;
+  c.stages->replicas = c.model->replicas;
+  if (c.spec->model.transformer && c.spec->run.gradientGroups > 1)
+    for (Stage &stage : c.stages->stages)
+      stage.bytes.gradients *= 2; // of the group at hand, and of those before
   if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
       dropBackward(stage, c.spec->model.transformer.has_value());

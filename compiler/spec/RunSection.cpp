@@ -10,6 +10,8 @@ runEntries(const RunSpec &run) {
   std::vector<std::pair<std::string, std::string>> section;
   if (run.data.given)
     section.emplace_back("data", run.data.value);
+  if (run.gradientGroups != 1)
+    section.emplace_back("gradient_groups", std::to_string(run.gradientGroups));
   char number[32];
   std::snprintf(number, sizeof number, "%.17g", run.learningRate.value);
   section.emplace_back("learning_rate", number);
@@ -29,6 +31,8 @@ static void warnOfUntrained(const Spec &spec, Diagnostics &diagnostics) {
                                      "which trains nothing");
   };
   warn(spec.run.data.given, spec.run.data.where, "data");
+  warn(spec.run.gradientGroups.given, spec.run.gradientGroups.where,
+       "gradient_groups");
   warn(spec.run.learningRate.given, spec.run.learningRate.where,
        "learning_rate");
   warn(spec.run.seed.given, spec.run.seed.where, "seed");

@@ -327,6 +327,7 @@ TEST_CASE("parallel: keys without effect are warned of") {
   warned("recompute: selective",
          "pipeline.recompute has no effect as selective with flash_attention");
   warned("recompute: full", "recompute has no operations of its own yet");
-  warned("data_parallel: 2", "the exchange of gradients among 2 data_parallel "
-                             "copies is not in the plan yet");
+  warned("data_parallel: 2, zero: 1",
+         "the exchange of gradients among 2 data_parallel copies is not in the "
+         "plan yet with zero 1");
 }

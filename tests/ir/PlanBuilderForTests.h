@@ -38,6 +38,7 @@ struct Net {
   /// Ranks of each collective; each has a communicator and, unless all is on
   /// one stream, a stream of its own.
   std::vector<std::vector<Id>> collectives;
+  uint32_t replicas = 1; ///< of more, all collectives are over replicas
   Streams streams = Streams::Direction;
   bool reuse = true; ///< bytes of values that are used up are given out again
 };
@@ -238,11 +239,12 @@ public:
     plan.schedule = "test";
     plan.source = "spec.yaml";
     plan.microbatches = net.microbatches;
+    plan.replicas = net.replicas;
     plan.stages = net.stages;
     plan.edges = net.edges;
     plan.ranks.resize(net.ranks);
     for (const std::vector<Id> &ranks : net.collectives)
-      plan.collectives.push_back({kNone, ranks});
+      plan.collectives.push_back({kNone, ranks, 0, 0, net.replicas > 1});
   }
 
   Plan build(const Lists &lists) {
@@ -359,6 +361,18 @@ private:
     use(gradients, Access::Update);
   }
 
+  /// Between the two copies of a stage, on ranks 0 and 1.
+  void copyMessage(Id r) {
+    Id peer = 1 - r;
+    op.channel = isSend(op.op) ? channel(r, peer) : channel(peer, r);
+    op.stream = streamOf(isSend(op.op), peer);
+    if (isSend(op.op))
+      use({BufferKind::Gradients, op.stage, 0}, Access::Read);
+    else
+      write({BufferKind::CopyGradients, op.stage, 0},
+            net.stages[op.stage].bytes.gradients);
+  }
+
   void tiedMessage(Id r) {
     Id peer = net.rankOf[net.stages[op.stage].tiedTo];
     op.channel = isSend(op.op) ? channel(r, peer) : channel(peer, r);
@@ -371,6 +385,8 @@ private:
   }
 
   void message(Id r, Id given) {
+    if (info(op.op).payload == Payload::WeightGradients)
+      return copyMessage(r);
     if (!info(op.op).perMicrobatch)
       return tiedMessage(r);
     std::vector<Id> edges = crossingEdges(net, op.op, op.stage);
@@ -408,6 +424,10 @@ private:
   void compute() {
     const StageBytes &bytes = net.stages[op.stage].bytes;
     Id s = op.stage, k = op.microbatch;
+    if (op.op == Op::AddGradients) {
+      use({BufferKind::Gradients, s, 0}, Access::Update);
+      return read({BufferKind::CopyGradients, s, 0}, true);
+    }
     bool step = op.op == Op::OptimizerStep, forward = op.op == Op::Forward;
     if (op.op != Op::BackwardWeight)
       state(BufferKind::Parameters, bytes.parameters,

@@ -57,10 +57,12 @@ Plan smallPlan() {
   plan.source = "spec.yaml";
   plan.timeUnit = TimeUnit::Seconds;
   plan.microbatches = 3;
+  plan.replicas = 2;
   plan.stages = {firstStage(), secondStage()};
   plan.edges = {{0, 1, 2048}};
   plan.channels = {{1, 0, 1, 5'000'000, 50'000'000'000}, {0, 1, 0, 0, 0}};
-  plan.collectives = {{2, {0, 1}, 3'000'000, 40'000'000'000}, {3, {1}, 0, 0}};
+  plan.collectives = {{2, {0, 1}, 3'000'000, 40'000'000'000},
+                      {3, {1}, 0, 0, true}};
   plan.warmup = {1, 0};
   plan.run = {{"data", "a text.txt"}, {"steps", "50"}};
   plan.memoryLimit = 80'000;
@@ -184,6 +186,7 @@ void Generator::addCollectives(Plan &plan) {
       of.ranks.push_back(0);
     of.latency = static_cast<Ticks>(below(2) * below(kMaxTicks));
     of.bandwidth = below(2) * random();
+    of.overReplicas = plan.replicas > 1 && below(2) != 0;
     plan.collectives.push_back(of);
   }
 }
@@ -274,6 +277,7 @@ Plan Generator::plan() {
   plan.source = name();
   plan.timeUnit = static_cast<TimeUnit>(below(2));
   plan.microbatches = static_cast<uint32_t>(1 + below(10));
+  plan.replicas = static_cast<uint32_t>(below(3) + 1);
   plan.stages.resize(1 + below(5));
   for (Stage &it : plan.stages)
     it = stage();

@@ -108,6 +108,7 @@ GptStage::GptStage(const sluice_module *shipped, const GptShape &shape,
   stage.stage = stage.rank = index;
   stage.stages = stage.ranks = stages;
   stage.microbatches = shape.microbatches;
+  stage.replicas = 1;
   stage.trained = shape.trained;
   stage.input_stages = &before;
   stage.output_stages = &after;

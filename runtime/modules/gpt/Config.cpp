@@ -202,6 +202,11 @@ void Reader::run(std::string_view text) {
   if (const std::string_view *value = find(lines, runkeys::kData, false))
     config.data = *value;
   if (const std::string_view *value =
+          find(lines, runkeys::kGradientGroups, false))
+    if (!parse(*value, config.gradientGroups) || config.gradientGroups == 0)
+      fault("gradient_groups is " + quoted(*value) +
+            ", not a whole number from 1 to " + std::to_string(UINT32_MAX));
+  if (const std::string_view *value =
           find(lines, runkeys::kLearningRate, false))
     if (!parse(*value, config.learningRate) ||
         !std::isfinite(config.learningRate) || config.learningRate < 0)
@@ -251,6 +256,10 @@ void Reader::relations() {
           text(c.layers));
   if (c.microbatches == 0)
     fault("the plan has 0 microbatches");
+  if (c.microbatches % c.gradientGroups != 0)
+    fault("gradient_groups is " + text(c.gradientGroups) +
+          ", which does not divide the " + text(c.microbatches) +
+          " microbatches of a step");
   extents();
 }
 

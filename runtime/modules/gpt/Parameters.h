@@ -28,7 +28,8 @@ struct TensorShape {
   std::string_view name; ///< within its part
   uint64_t elements;
   Initial initial;
-  bool matrix; ///< two dimensions: has weight decay
+  bool matrix;  ///< two dimensions: has weight decay
+  bool byInput; ///< backwardInput adds to its gradients, else backwardWeight
 };
 
 enum EmbeddingTensor : uint8_t { Token, Position, kEmbeddingTensors };
@@ -95,7 +96,7 @@ struct Tensor {
   size_t offset;     ///< in the stage's buffers, in elements
   size_t elements;
   Initial initial;
-  bool matrix;
+  bool matrix, byInput; ///< as TensorShape
 };
 
 /// The stage's tensors in the order of the model.

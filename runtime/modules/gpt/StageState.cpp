@@ -89,7 +89,8 @@ Status StageState<Real>::create(const sluice_stage &stage,
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
-  if (Status status = prepareMatrixProducts(stage.ranks); !status.ok())
+  if (Status status = prepareMatrixProducts(stage.ranks * stage.replicas);
+      !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
     if (Status status = state->text.read(state->config); !status.ok())
@@ -109,7 +110,8 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
         saturatingSum(needs.workspace, saturatingSum(needs.saved, needs.kept)));
     return bytes;
   }
-  bytes.gradients = bytesOf<Real>(needs.gradients);
+  bytes.gradients = bytesOf<Real>(
+      saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
   bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
   bytes.saved = bytesOf<Real>(needs.saved);
   bytes.kept = bytesOf<Real>(needs.kept);
@@ -127,6 +129,7 @@ Status StageState<Real>::bind(const sluice_state &memory) {
     return status;
   parameters = as<Real>(memory.parameters);
   gradients = as<Real>(memory.gradients);
+  sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
   optimizer = as<Real>(memory.optimizer);
   workspace = as<Real>(memory.workspace);
   table = tensorsOf(config);
@@ -166,16 +169,81 @@ Status StageState<Real>::checkBackwardInput(const sluice_call &call) const {
   if (status.ok())
     status = checkSide(!config.head, "output gradient", call.output_count,
                        call.output_gradients, need.output);
+  if (status.ok())
+    status = checkGroup(byInput, call);
   return status.ok() ? enough({{"saved", call.saved, need.saved}}) : status;
 }
 
 template <typename Real>
 Status StageState<Real>::checkBackwardWeight(const sluice_call &call) const {
-  return checkKept(call);
+  Status status = checkKept(call);
+  return status.ok() ? checkGroup(byWeight, call) : status;
+}
+
+//===----------------------------------------------------------------------===//
+// Groups of microbatches
+//===----------------------------------------------------------------------===//
+
+/// There is room for the sum of one group: its microbatches come one after the
+/// other.
+template <typename Real>
+Status StageState<Real>::checkGroup(const Group &group,
+                                    const sluice_call &call) const {
+  if (group.done == 0 || call.microbatch / config.groupSize() == group.number)
+    return Status();
+  return Status::environment(
+      "microbatch " + std::to_string(call.microbatch) + " comes while group " +
+      std::to_string(group.number) + " of gradient_groups has " +
+      std::to_string(group.done) + " of its " +
+      std::to_string(config.groupSize()) + " microbatches");
+}
+
+template <typename Real> Status StageState<Real>::checkGroupsWhole() const {
+  for (const Group *group : {&byInput, &byWeight})
+    if (group->done != 0)
+      return Status::environment(
+          "the step ends while group " + std::to_string(group->number) +
+          " of gradient_groups has " + std::to_string(group->done) +
+          " of its " + std::to_string(config.groupSize()) + " microbatches");
+  return Status();
+}
+
+/// After a call that has added to gradients: adds the sum of a group that is
+/// whole to that of the groups before.
+template <typename Real>
+void StageState<Real>::endCall(Group &group, const sluice_call &call) {
+  if (sums == gradients)
+    return;
+  group.number = call.microbatch / config.groupSize();
+  if (++group.done != config.groupSize())
+    return;
+  addSums(&group == &byInput, group.first);
+  group.done = 0;
+  group.first = false;
+}
+
+template <typename Real>
+void StageState<Real>::addSums(bool isByInput, bool isFirst) {
+  for (const Tensor &t : table)
+    if (t.byInput == isByInput)
+      addSum(t.offset, t.elements, isFirst);
+  if (!isByInput && config.tied && config.head && config.embedding)
+    addSum(outputGradients(), config.table(), isFirst);
+}
+
+/// The first sum is taken as it is, as an all-reduce takes that of the first
+/// rank.
+template <typename Real>
+void StageState<Real>::addSum(size_t offset, size_t count, bool isFirst) {
+  if (isFirst)
+    std::copy_n(sums + offset, count, gradients + offset);
+  else
+    addTo(gradients + offset, sums + offset, count);
+  std::fill_n(sums + offset, count, Real(0));
 }
 
 template <typename Real> Embedding<Real> StageState<Real>::embedding() const {
-  return {{parameters, &embeddingLayout}, {gradients, &embeddingLayout}};
+  return {{parameters, &embeddingLayout}, {sums, &embeddingLayout}};
 }
 
 template <typename Real>
@@ -184,7 +252,7 @@ Block<Real> StageState<Real>::block(size_t index,
   size_t start = firstBlock + index * blockLayout.tensors.back();
   Real *kept = as<Real>(call.kept) + index * blockLayout.kept.back();
   return {{parameters + start, &blockLayout.tensors},
-          {gradients + start, &blockLayout.tensors},
+          {sums + start, &blockLayout.tensors},
           {kept, &blockLayout.kept}};
 }
 
@@ -194,12 +262,12 @@ Head<Real> StageState<Real>::head(const sluice_call &call) const {
       as<Real>(call.kept) + config.stageLayers * blockLayout.kept.back();
   const Pieces<const Real, kHeadTensors> weights = {parameters + headStart,
                                                     &headLayout.tensors};
-  const Pieces<Real, kHeadTensors> sums = {gradients + headStart,
-                                           &headLayout.tensors};
+  const Pieces<Real, kHeadTensors> added = {sums + headStart,
+                                            &headLayout.tensors};
   return {weights,
-          sums,
+          added,
           config.tied ? parameters : weights[HeadWeight],
-          config.tied ? outputGradients() : sums[HeadWeight],
+          config.tied ? sums + outputGradients() : added[HeadWeight],
           {kept, &headLayout.kept}};
 }
 
@@ -211,8 +279,11 @@ Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
 }
 
 template <typename Real> void StageState<Real>::beginStep() {
-  if (config.trained)
+  if (config.trained) {
     std::fill_n(gradients, needs.gradients, Real(0));
+    std::fill_n(sums, needs.gradients, Real(0));
+  }
+  byInput = byWeight = {};
   lossSum = 0;
   lossCount = 0;
 }
@@ -247,9 +318,10 @@ void StageState<Real>::forward(const sluice_call &given) {
 template <typename Real>
 void StageState<Real>::backwardInput(const sluice_call &call) {
   const size_t elements = config.tokens() * config.hidden;
-  if (config.embedding && config.stageLayers == 0 && !config.head)
-    return embedding().backward(batch(call),
-                                as<Real>(call.output_gradients[0]));
+  if (config.embedding && config.stageLayers == 0 && !config.head) {
+    embedding().backward(batch(call), as<Real>(call.output_gradients[0]));
+    return endCall(byInput, call);
+  }
   // The gradient as it walks from the last layer to the first.
   Real *chain =
       config.embedding ? workspace : as<Real>(call.input_gradients[0]);
@@ -262,6 +334,7 @@ void StageState<Real>::backwardInput(const sluice_call &call) {
     block(i, call).backwardInput(config, chain, scratch);
   if (config.embedding)
     embedding().backward(batch(call), chain);
+  endCall(byInput, call);
 }
 
 template <typename Real>
@@ -270,10 +343,13 @@ void StageState<Real>::backwardWeight(const sluice_call &call) {
     block(i, call).backwardWeight(config);
   if (config.head)
     head(call).backwardWeight(config);
+  endCall(byWeight, call);
 }
 
 template <typename Real>
 Status StageState<Real>::addGradients(const sluice_buffer &other) {
+  if (Status status = checkGroupsWhole(); !status.ok())
+    return status;
   if (other.bytes < bytesOf<Real>(needs.gradients))
     return Status::input("the other copy's gradients have " +
                          std::to_string(other.bytes) + " bytes, not " +
@@ -289,6 +365,8 @@ Status StageState<Real>::addGradients(const sluice_buffer &other) {
 template <typename Real>
 Status StageState<Real>::optimizerStep(uint64_t step,
                                        const sluice_buffer *tied) {
+  if (Status status = checkGroupsWhole(); !status.ok())
+    return status;
   const Real *more = nullptr;
   if (config.sharesTable()) {
     if (!tied || tied->bytes < bytesOf<Real>(config.table()))
@@ -298,7 +376,7 @@ Status StageState<Real>::optimizerStep(uint64_t step,
                            std::to_string(bytesOf<Real>(config.table())));
     more = as<Real>(*tied);
   } else if (config.tied && config.head) {
-    more = outputGradients();
+    more = gradients + outputGradients();
   }
   const AdamW adamW(config.learningRate, step);
   Real *mean = optimizer, *square = optimizer + needs.parameters;

@@ -45,7 +45,19 @@ public:
 private:
   explicit StageState(Config configuration);
 
+  /// The group whose gradients are being summed by the calls of one kind.
+  struct Group {
+    uint32_t number = 0;
+    uint32_t done = 0; ///< microbatches of it; 0: none is begun
+    bool first = true; ///< in the step
+  };
+
   Status checkKept(const sluice_call &call) const;
+  Status checkGroup(const Group &group, const sluice_call &call) const;
+  Status checkGroupsWhole() const;
+  void endCall(Group &group, const sluice_call &call);
+  void addSums(bool isByInput, bool isFirst);
+  void addSum(size_t offset, size_t count, bool isFirst);
   sluice_call withScratch(sluice_call call) const;
   Batch batch(const sluice_call &call) const {
     return {config, text, call.step, call.microbatch};
@@ -56,9 +68,9 @@ private:
   /// Where the input of block `index` goes, past the last what follows it.
   Real *inputOf(size_t index, const sluice_call &call) const;
 
-  /// Gradients of the table by its use as output matrix.
-  Real *outputGradients() const {
-    return config.embedding ? gradients + needs.parameters : gradients;
+  /// Where the gradients of the table by its use as output matrix start.
+  size_t outputGradients() const {
+    return config.embedding ? needs.parameters : 0;
   }
 
   Config config;
@@ -72,6 +84,9 @@ private:
   size_t firstBlock, headStart;
 
   Real *parameters = nullptr, *gradients = nullptr;
+  Real *sums = nullptr; ///< what the calls add to: `gradients`, or of groups
+                        ///< those of the one at hand
+  Group byInput, byWeight;
   Real *optimizer = nullptr, *workspace = nullptr;
   double lossSum = 0;
   uint64_t lossCount = 0;

@@ -206,8 +206,11 @@ Clock::time_point startOf(double seconds) {
 //===----------------------------------------------------------------------===//
 
 int create(const sluice_stage *stage, void **instance, sluice_error *) {
-  *instance = new Synthetic{
-      *stage, {}, std::vector<Keeper>(stage->microbatches, Keeper::Nobody)};
+  *instance =
+      new Synthetic{*stage,
+                    {},
+                    std::vector<Keeper>(stage->microbatches / stage->replicas,
+                                        Keeper::Nobody)};
   return 0;
 }
 
@@ -269,6 +272,11 @@ Content own(const Synthetic &stage, Kind kind, const sluice_call &call) {
           call.microbatch};
 }
 
+/// Of a microbatch, which is one of its replica's.
+Keeper &keeperOf(Synthetic &stage, const sluice_call &call) {
+  return stage.keepers[call.microbatch % stage.keepers.size()];
+}
+
 int forward(void *instance, const sluice_call *call, sluice_error *error) {
   Synthetic &stage = self(instance);
   const sluice_stage &facts = stage.facts;
@@ -286,7 +294,7 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
   fill(call->saved, own(stage, Kind::Saved, *call));
   if (call->kept.bytes != 0) {
     fill(call->kept, own(stage, Kind::KeptByForward, *call));
-    stage.keepers[call->microbatch] = Keeper::Forward;
+    keeperOf(stage, *call) = Keeper::Forward;
   }
   spend(start, facts.forward_seconds);
   return 0;
@@ -296,7 +304,7 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
 int passKept(Synthetic &stage, const sluice_call &call, sluice_error *error) {
   if (call.kept.bytes == 0)
     return 0;
-  Keeper &keeper = stage.keepers[call.microbatch];
+  Keeper &keeper = keeperOf(stage, call);
   if (keeper == Keeper::Forward &&
       check(call.kept, own(stage, Kind::KeptByForward, call), error))
     return 1;
@@ -334,7 +342,7 @@ int backwardWeight(void *instance, const sluice_call *call,
   Synthetic &stage = self(instance);
   const Clock::time_point start = startOf(stage.facts.backward_weight_seconds);
   if (call->kept.bytes != 0) {
-    const Kind kind = stage.keepers[call->microbatch] == Keeper::Forward
+    const Kind kind = keeperOf(stage, *call) == Keeper::Forward
                           ? Kind::KeptByForward
                           : Kind::KeptByBackward;
     if (check(call->kept, own(stage, kind, *call), error))
