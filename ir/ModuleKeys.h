@@ -69,6 +69,7 @@ inline constexpr char kHead[] = "head";           ///< flag: ends with it
 /// Of the run, named as in the section `run` of a spec.
 namespace runkeys {
 inline constexpr char kModule[] = "module";
+inline constexpr char kClipNorm[] = "clip_norm";
 inline constexpr char kData[] = "data";
 inline constexpr char kSteps[] = "steps";
 inline constexpr char kGradientGroups[] = "gradient_groups";

@@ -73,7 +73,7 @@ static_assert(
 struct Buffer {
   Bytes offset = 0; ///< multiple of kBufferAlignment
   Bytes bytes = 0;
-  Id stage = kNone; ///< whose value it is; kNone for the workspace
+  Id stage = kNone; ///< whose value it is; kNone for what is of the rank
   BufferKind kind = BufferKind::Saved;
 };
 

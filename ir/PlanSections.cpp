@@ -68,6 +68,7 @@ static StageRecord stageRecord(const Stage &stage) {
           bytes.activation,
           bytes.keptForWeight,
           bytes.workspace,
+          bytes.norms,
           bytes.tied,
           stage.firstLayer,
           stage.layers,
@@ -239,6 +240,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.activation = record.activation();
   stage.bytes.keptForWeight = record.kept_for_weight();
   stage.bytes.workspace = record.workspace();
+  stage.bytes.norms = record.norms();
   stage.bytes.tied = record.tied();
   stage.tiedTo = record.tied_to();
   stage.location = {record.file(), record.line(), record.column()};

@@ -31,8 +31,9 @@ static std::string stageFault(const Plan &plan, Id index) {
       return "has a time of " + std::to_string(ticks) +
              " ticks, not between 0 and " + std::to_string(kMaxTicks);
   const StageBytes &bytes = stage.bytes;
-  for (Bytes size : {bytes.parameters, bytes.gradients, bytes.optimizer,
-                     bytes.activation, bytes.keptForWeight, bytes.workspace})
+  for (Bytes size :
+       {bytes.parameters, bytes.gradients, bytes.optimizer, bytes.activation,
+        bytes.keptForWeight, bytes.workspace, bytes.norms})
     if (size > kMaxBytes)
       return "has a size of " + number(size) + " bytes, over " +
              number(kMaxBytes);
@@ -317,11 +318,15 @@ bool RankChecker::checkBuffer(const Buffer &buffer) {
                 number(buffer.offset) + " of an arena of " +
                 number(list.arenaBytes));
   if (buffer.stage >= plan.stages.size() &&
-      !(buffer.stage == kNone && buffer.kind == BufferKind::Workspace))
+      !(buffer.stage == kNone &&
+        info(buffer.kind).bufferClass == BufferClass::Scratch))
     return fail(
         buffer.stage == kNone
             ? "belongs to no stage"
             : tooHigh("belongs to stage", buffer.stage, plan.stages.size()));
+  if (buffer.kind == BufferKind::Norms && buffer.stage != kNone)
+    return fail("belongs to stage " + number(buffer.stage) +
+                ", but norms are those of a rank");
   return true;
 }
 

@@ -241,6 +241,8 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
     return &state.optimizer;
   case BufferKind::Workspace:
     return &state.workspace;
+  case BufferKind::Norms:
+    return &state.norms;
   case BufferKind::Saved:
   case BufferKind::Kept:
   case BufferKind::Activation:
@@ -253,24 +255,26 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
 }
 
 /// Gives every stage its memory for the whole run, by the first buffer of each
-/// kind; empty where the plan has none. A workspace of no stage is for all.
+/// kind; empty where the plan has none. What is of no stage is for all.
 void ExecutorLoader::findState() {
   const sluice_buffer none = {base, 0};
-  sluice_buffer shared = none;
+  sluice_state shared = {none, none, none, none, none};
   for (const auto &slot : executor.stages)
-    slot->state = {none, none, none, none};
+    slot->state = shared;
   for (Id id = static_cast<Id>(list.buffers.size()); id-- > 0;) {
     const Buffer &buffer = list.buffers[id];
     if (buffer.stage == kNone)
-      shared = bufferAt(id);
+      *stateOf(shared, buffer.kind) = bufferAt(id);
     else if (const uint32_t slot = slotOfStage[buffer.stage]; slot != kNone)
       if (sluice_buffer *at =
               stateOf(executor.stages[slot]->state, buffer.kind))
         *at = bufferAt(id);
   }
-  for (const auto &slot : executor.stages)
+  for (const auto &slot : executor.stages) {
+    slot->state.norms = shared.norms;
     if (slot->state.workspace.bytes == 0)
-      slot->state.workspace = shared;
+      slot->state.workspace = shared.workspace;
+  }
 }
 
 Status ExecutorLoader::need(Id stage, std::string_view what, Bytes needs,
@@ -299,7 +303,8 @@ Status ExecutorLoader::bindStage(Executor::StageSlot &slot) {
       {BufferKind::Parameters, {needs.parameters, slot.state.parameters.bytes}},
       {BufferKind::Gradients, {needs.gradients, slot.state.gradients.bytes}},
       {BufferKind::Optimizer, {needs.optimizer, slot.state.optimizer.bytes}},
-      {BufferKind::Workspace, {needs.workspace, slot.state.workspace.bytes}}};
+      {BufferKind::Workspace, {needs.workspace, slot.state.workspace.bytes}},
+      {BufferKind::Norms, {needs.norms, slot.state.norms.bytes}}};
   for (const auto &[kind, bytes] : rows)
     if (Status s = need(stage, info(kind).text, bytes.first, bytes.second);
         !s.ok())

@@ -46,7 +46,7 @@ private:
   Status prepareOp(uint32_t op);
   Status prepareCommunication(uint32_t op);
   Status prepareAdd(uint32_t op);
-  Status prepareStep(uint32_t op);
+  Status prepareTied(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
   Status prepareForward(uint32_t op, sluice_call &call);

@@ -165,9 +165,9 @@ Status ExecutorLoader::prepareAdd(uint32_t op) {
                 other.bytes);
 }
 
-/// The gradients of the stage that the step's is tied to: received, or those
-/// that its rank has summed.
-Status ExecutorLoader::prepareStep(uint32_t op) {
+/// Of a step or of norms: the gradients of the stage that its own is tied to,
+/// received, or those that its rank has summed.
+Status ExecutorLoader::prepareTied(uint32_t op) {
   const Stage &stage = plan.stages[list.ops[op].stage];
   if (stage.tiedTo == kNone)
     return {};
@@ -203,11 +203,13 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::AllReduceNorms:
     return prepareCommunication(op);
   case Op::AddGradients:
     return prepareAdd(op);
+  case Op::NormGradients:
   case Op::OptimizerStep:
-    return prepareStep(op);
+    return prepareTied(op);
   case Op::Recompute: // checkLists has refused it
     return {};
   }

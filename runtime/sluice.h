@@ -72,6 +72,9 @@ typedef struct sluice_stage {
 typedef struct sluice_bytes {
   uint64_t parameters, gradients, optimizer;
   uint64_t workspace;
+  /* Where gradients are clipped: for each tensor of the whole model the sum of
+   * the squares of its gradients, as 64-bit floats. */
+  uint64_t norms;
   uint64_t saved, kept;
   uint64_t input, output;
 } sluice_bytes;
@@ -84,9 +87,10 @@ typedef struct sluice_buffer {
 } sluice_buffer;
 
 /* Memory that belongs to the stage for the whole run. The optimizer's state
- * and the parameters are initialised by the module in bind. */
+ * and the parameters are initialised by the module in bind. Workspace and norms
+ * may be those of other stages of the rank, too. */
 typedef struct sluice_state {
-  sluice_buffer parameters, gradients, optimizer, workspace;
+  sluice_buffer parameters, gradients, optimizer, workspace, norms;
 } sluice_state;
 
 /* One call for one microbatch. Arrays are in order of the other stage; they are
@@ -124,7 +128,8 @@ typedef struct sluice_module {
   int (*bytes)(void *instance, sluice_bytes *bytes, sluice_error *error);
   /* Takes the memory and initialises parameters and optimizer state. */
   int (*bind)(void *instance, const sluice_state *state, sluice_error *error);
-  /* Before the first operation of a step on this stage: clears gradients. */
+  /* Before the first operation of a step on any stage of the rank: clears
+   * gradients and norms. */
   int (*begin_step)(void *instance, uint64_t step, sluice_error *error);
   int (*forward)(void *instance, const sluice_call *call, sluice_error *error);
   /* Gradients by the inputs; then by the weights, added to the gradients. A
@@ -138,6 +143,13 @@ typedef struct sluice_module {
    * the other's, so the sum must not depend on the order of the two. */
   int (*add_gradients)(void *instance, const sluice_buffer *other, void *stream,
                        sluice_error *error);
+  /* Where the plan clips gradients, of one of the ranks that hold the stage:
+   * writes the norms of its tensors, once its gradients are whole; those of all
+   * other stages stay 0. `tied` as below; of the tied table itself only one of
+   * the two stages writes the norm. The runtime then sums the norms of all
+   * ranks in place, before optimizer_step. */
+  int (*norm_gradients)(void *instance, const sluice_buffer *tied, void *stream,
+                        sluice_error *error);
   /* tied: the tied gradients as the other stage has summed them, to be added to
    * the stage's own; null where it is tied to none. Both stages take the same
    * step, so the sum must not depend on the order of the two. */

@@ -333,4 +333,9 @@ void addTransformerLayers(const Spec &spec, Model &model) {
   model.description = describe(spec, model.gradientBytes);
 }
 
+Bytes normBytes(const TransformerSpec &transformer) {
+  constexpr Bytes kBlock = 12, kEnds = 5;
+  return (kEnds + kBlock * transformer.layers.value) * sizeof(double);
+}
+
 } // namespace sluice

@@ -12,6 +12,11 @@ namespace sluice {
 /// stand in Transformer.cpp.
 void addTransformerLayers(const Spec &spec, Model &model);
 
+/// Bytes of the norms of all tensors (StageBytes::norms) of a block without
+/// variants, as module gpt has it: 4 matrices with biases and 2 norms with
+/// biases; 2 tensors before the first and 3 behind the last.
+Bytes normBytes(const TransformerSpec &transformer);
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_MODEL_TRANSFORMER_H

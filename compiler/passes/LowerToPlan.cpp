@@ -38,14 +38,18 @@ private:
     Id channel;
     uint8_t sendStream, receiveStream;
   };
-  /// How a rank sums over replicas.
+  /// A collective of a rank and its stream.
   struct Reduction {
     Id collective = kNone;
     uint8_t stream = 0;
   };
   /// What a rank's list is being built with.
   struct RankState {
-    Reduction reduction;
+    Reduction reduction; ///< over replicas
+    Id norms = kNone;    ///< buffer
+    /// Where in the list its norms are computed last, and where those of all
+    /// ranks are summed; kNone where they are not.
+    uint32_t normed = kNone, normsSummed = kNone;
     llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
     /// Per stream, one past the last of its operations that compute waits for.
     llvm::SmallVector<uint32_t, 8> awaited{0};
@@ -88,6 +92,11 @@ private:
   void addGradients(Id stage, StateBuffers &state);
   void reduceGradients(Id stage, StateBuffers &state);
   void takeTied(Id stage, size_t copy);
+  void addNorms(Id stage, const StateBuffers &state);
+  void sumNorms();
+  Link slowestOf(llvm::ArrayRef<Id> ranks) const;
+  void takeGradients(Id stage, const StateBuffers &state);
+  void addTiedOperand(Id stage, const StateBuffers &state);
   void addStep(Id stage, const StateBuffers &state);
 
   PlanOp &beginOp(Id rank, Op op, Id stage, Id microbatch, uint8_t stream);
@@ -249,9 +258,9 @@ std::vector<llvm::SmallVector<Id, 1>> Lowering::holders() const {
   return ranks;
 }
 
-/// Buffers that live for the whole run: the state of each stage, and one
-/// workspace a rank, since only one operation of a rank computes at a time; one
-/// for each stage where two stages run together.
+/// Buffers that live for the whole run: the state of each stage, the norms of a
+/// rank, and one workspace a rank, since only one operation of a rank computes
+/// at a time; one for each stage where two stages run together.
 void Lowering::makeState() {
   bool together = !schedule.joined.empty();
   std::vector<Bytes> workspace(schedule.ranks(), 0);
@@ -273,6 +282,10 @@ void Lowering::makeState() {
             addBuffer(rank, stage, BufferKind::Workspace, bytes.workspace);
       copies[stage].push_back(state);
       workspace[rank] = std::max(workspace[rank], bytes.workspace);
+      if (graph.stages[stage].backward && bytes.norms != 0 &&
+          states[rank].norms == kNone)
+        states[rank].norms =
+            addBuffer(rank, kNone, BufferKind::Norms, bytes.norms);
     }
   if (together)
     return;
@@ -489,6 +502,11 @@ void Lowering::addSteps() {
     if (graph.stages[stage].tiedTo != kNone)
       takeTied(stage, copy);
   });
+  forEach([&](Id stage, size_t copy) {
+    if (copy == 0 && graph.stages[stage].bytes.norms != 0)
+      addNorms(stage, copies[stage][copy]);
+  });
+  sumNorms();
   forEach([&](Id stage, size_t copy) { addStep(stage, copies[stage][copy]); });
 }
 
@@ -574,18 +592,79 @@ void Lowering::takeTied(Id stage, size_t copy) {
   addOperand(to.rank, to.tiedGradients, Access::Write);
 }
 
-void Lowering::addStep(Id stage, const StateBuffers &state) {
-  bool isTied = graph.stages[stage].tiedTo != kNone;
-  beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
+/// Makes the operation begun last wait for all that goes into the gradients of
+/// a stage.
+void Lowering::takeGradients(Id stage, const StateBuffers &state) {
   if (graph.replicas > 1)
     waitFor(state.rank, state.summed);
-  if (isTied && state.tiedReceived != kNone)
+  if (graph.stages[stage].tiedTo != kNone && state.tiedReceived != kNone)
     waitFor(state.rank, state.tiedReceived);
+}
+
+void Lowering::addTiedOperand(Id stage, const StateBuffers &state) {
+  if (graph.stages[stage].tiedTo != kNone)
+    addOperand(state.rank, state.tiedGradients, Access::Read);
+}
+
+/// Computes the norms of a stage, of which one copy is enough.
+void Lowering::addNorms(Id stage, const StateBuffers &state) {
+  RankState &rank = states[state.rank];
+  rank.normed = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
+  beginOp(state.rank, Op::NormGradients, stage, kNone, kComputeStream);
+  takeGradients(stage, state);
+  addOperand(state.rank, state.gradients, Access::Read);
+  addOperand(state.rank, rank.norms, Access::Update);
+  addTiedOperand(stage, state);
+}
+
+/// The slowest link between neighbours of a ring.
+Link Lowering::slowestOf(llvm::ArrayRef<Id> ranks) const {
+  Link slowest;
+  for (size_t i = 0; ranks.size() > 1 && i < ranks.size(); ++i) {
+    Link link = network.between(ranks[i], ranks[(i + 1) % ranks.size()]);
+    slowest.latency = std::max(slowest.latency, link.latency);
+    if (link.bandwidth != 0 &&
+        (slowest.bandwidth == 0 || link.bandwidth < slowest.bandwidth))
+      slowest.bandwidth = link.bandwidth;
+  }
+  return slowest;
+}
+
+/// Sums the norms of all ranks that take steps by them. The operation names the
+/// first stage, whichever rank holds it: it is about all.
+void Lowering::sumNorms() {
+  std::vector<Id> ranks;
+  for (Id rank = 0; rank < states.size(); ++rank)
+    if (states[rank].norms != kNone)
+      ranks.push_back(rank);
+  if (ranks.empty())
+    return;
+  Link link = slowestOf(ranks);
+  auto collective = static_cast<Id>(plan.collectives.size());
+  plan.collectives.push_back({kNone, ranks, link.latency, link.bandwidth});
+  for (Id rank : ranks) {
+    RankState &state = states[rank];
+    state.normsSummed = static_cast<uint32_t>(plan.ranks[rank].ops.size());
+    beginOp(rank, Op::AllReduceNorms, 0, kNone, addStream(rank, "norms"))
+        .channel = collective;
+    if (state.normed != kNone)
+      waitFor(rank, state.normed);
+    addOperand(rank, state.norms, Access::Update);
+  }
+}
+
+void Lowering::addStep(Id stage, const StateBuffers &state) {
+  const RankState &rank = states[state.rank];
+  beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
+  takeGradients(stage, state);
+  if (rank.normsSummed != kNone)
+    waitFor(state.rank, rank.normsSummed);
   addOperand(state.rank, state.parameters, Access::Update);
   addOperand(state.rank, state.gradients, Access::Read);
   addOperand(state.rank, state.optimizer, Access::Update);
-  if (isTied)
-    addOperand(state.rank, state.tiedGradients, Access::Read);
+  if (rank.norms != kNone)
+    addOperand(state.rank, rank.norms, Access::Read);
+  addTiedOperand(stage, state);
 }
 
 bool passes::LowerToPlan(Compilation &c) {

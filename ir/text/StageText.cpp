@@ -27,6 +27,7 @@ constexpr StageField kFields[] = {
     {"activation", nullptr, nullptr, &StageBytes::activation},
     {"kept_for_weight", nullptr, nullptr, &StageBytes::keptForWeight},
     {"workspace", nullptr, nullptr, &StageBytes::workspace},
+    {"norms", nullptr, nullptr, &StageBytes::norms},
     {"tied", nullptr, nullptr, &StageBytes::tied},
 };
 

@@ -8,10 +8,18 @@ namespace {
 
 /// What ends a step of a stage on a rank, each once and in this order; but
 /// gradients of a tied stage go to every copy of the other.
-enum Ending : uint8_t { Sent, Added, Reduced, SentTied, Stepped, NoEnding };
+enum Ending : uint8_t {
+  Sent,
+  Added,
+  Reduced,
+  SentTied,
+  Normed,
+  Stepped,
+  NoEnding
+};
 constexpr std::array<Op, NoEnding> kEndings = {
-    Op::SendGradients, Op::AddGradients, Op::AllReduceGradients, Op::SendTied,
-    Op::OptimizerStep};
+    Op::SendGradients, Op::AddGradients,  Op::AllReduceGradients,
+    Op::SendTied,      Op::NormGradients, Op::OptimizerStep};
 
 constexpr Ending endingOf(Op op) {
   switch (op) {
@@ -23,6 +31,8 @@ constexpr Ending endingOf(Op op) {
     return Reduced;
   case Op::SendTied:
     return SentTied;
+  case Op::NormGradients:
+    return Normed;
   case Op::OptimizerStep:
     return Stepped;
   case Op::Forward:
@@ -36,6 +46,7 @@ constexpr Ending endingOf(Op op) {
   case Op::RecvBackward:
   case Op::RecvGradients:
   case Op::RecvTied:
+  case Op::AllReduceNorms: // of a rank, not of a stage
     return NoEnding;
   }
   return NoEnding;

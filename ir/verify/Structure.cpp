@@ -137,6 +137,8 @@ private:
       const PlanOp &op = list.ops[at];
       hasGroups |= op.group != kNone;
       index.hasStep |= op.op == Op::OptimizerStep;
+      index.hasNorms |=
+          op.op == Op::NormGradients || op.op == Op::AllReduceNorms;
       index.hasCollectives |= isCollective(op.op);
       if (isCommunication(op.op))
         checkCommunication(list, r, at);
@@ -155,6 +157,8 @@ private:
       return isReceive(op) ? BufferKind::CopyGradients : BufferKind::Gradients;
     case Payload::TiedGradients:
       return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
+    case Payload::Norms:
+      return BufferKind::Norms;
     case Payload::Gradient:
     case Payload::None:
       break;

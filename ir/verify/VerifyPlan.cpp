@@ -69,6 +69,7 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, report)) {
     checkCompleteness(index, report);
+    checkNorms(index, report);
     bool once = options.buffers || checkMessagesOnce(index, report);
     bool messagesMatch = once && matchMessages(index, report);
     if (matchCollectives(index, report) && messagesMatch)

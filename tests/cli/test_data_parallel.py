@@ -69,6 +69,28 @@ class Weights(ToolTest):
     def test_weights_of_tied_embeddings(self):
         self.check_all(True, (1, 2, 4))
 
+    def test_clipped_weights(self):
+        """One norm for the whole model, with the same bits on every rank and in every replica."""
+        clip = ", clip_norm: 0.05"
+        for tied in False, True:
+            expected = self.train(1, "1f1b", 1, f"2{clip}", 2 * MICROBATCHES, tied)
+            self.assertNotEqual(expected, self.train(1, "1f1b", 1, 2, 2 * MICROBATCHES, tied))
+            for schedule in SCHEDULES:
+                for ranks in 1, 2, 4:
+                    with self.subTest(schedule=schedule, ranks=ranks, tied=tied):
+                        self.assertEqual(self.train(ranks, schedule, 2, f"1{clip}", MICROBATCHES, tied), expected)
+
+    def test_clipping_copies(self):
+        """The two copies of a stage count once: an all but equal norm, and equal weights of both."""
+        for schedule in "dualpipe", "chimera":
+            spec = GPT.format(ranks=2, chunks=1, microbatches=4, schedule=schedule, replicas=2,
+                              groups="1, clip_norm: 0.05", data=self.data, tied="true")
+            self.ok("run", "-", f"--save={self.path}", "-q", stdin=spec)
+
+    def test_norm_that_limits_nothing(self):
+        self.assertEqual(self.train(2, "1f1b", 1, "1, clip_norm: 1000000", 4, False),
+                         self.train(2, "1f1b", 1, 1, 4, False))
+
     def test_every_schedule_of_two_copies(self):
         """Copies of a stage sum theirs first; all that replicas hold is compared when it is saved."""
         for schedule in "dualpipe", "chimera":

@@ -20,6 +20,7 @@ struct Shape {
   unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
   bool tied = false;
   std::string schedule = "1f1b";
+  std::string run; ///< keys of the section
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -32,7 +33,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", tied_embeddings: " + (shape.tied ? "true" : "false") +
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
-      ", schedule: " + shape.schedule + "}\n";
+      ", schedule: " + shape.schedule + "}\n" + "run: {" + shape.run + "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -45,7 +46,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
 
 TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   const sluice_module *module = sluice_gpt_module();
-  std::string data = "data=" + tests::inRepository("LICENSE") + "\n";
+  const std::string more = "gradient_groups: 2, clip_norm: 0.5";
   for (const Shape &shape :
        {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
         Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
@@ -54,8 +55,14 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
         Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "forward-only"},
-        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"}}) {
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 1, true, "1f1b", more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", more}}) {
     std::optional<Plan> plan = compileShape(shape);
+    std::string run = "data=" + tests::inRepository("LICENSE") + "\n";
+    for (const auto &[key, value] : plan->run)
+      run += key + "=" + value + "\n";
     for (Id id = 0; id < plan->stages.size(); ++id) {
       const Stage &stage = plan->stages[id];
       INFO(stage.description);
@@ -67,7 +74,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.tied_stage = stage.tiedTo;
       info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();
-      info.run = data.c_str();
+      info.run = run.c_str();
       Id before = id - 1, after = id + 1; // a chain
       info.input_stages = &before;
       info.input_count = id > 0;
@@ -83,6 +90,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       CHECK(need.parameters == stage.bytes.parameters);
       CHECK(need.gradients == stage.bytes.gradients);
       CHECK(need.optimizer == stage.bytes.optimizer);
+      CHECK(need.norms == stage.bytes.norms);
       CHECK(need.saved == stage.bytes.activation - stage.bytes.keptForWeight);
       CHECK(need.kept == stage.bytes.keptForWeight);
       CHECK(need.workspace <= stage.bytes.workspace);

@@ -201,6 +201,10 @@ void Reader::run(std::string_view text) {
   Lines lines = split(text, "run section");
   if (const std::string_view *value = find(lines, runkeys::kData, false))
     config.data = *value;
+  if (const std::string_view *value = find(lines, runkeys::kClipNorm, false))
+    if (!parse(*value, config.clipNorm) || !std::isfinite(config.clipNorm) ||
+        config.clipNorm <= 0)
+      fault("clip_norm is " + quoted(*value) + ", not a finite number over 0");
   if (const std::string_view *value =
           find(lines, runkeys::kGradientGroups, false))
     if (!parse(*value, config.gradientGroups) || config.gradientGroups == 0)

@@ -29,6 +29,8 @@ struct Config {
   /// Groups of a step's microbatches whose gradients are summed apart, and then
   /// in order.
   uint32_t gradientGroups = 1;
+  /// Norm of the whole model's gradients at most; 0: they are not clipped.
+  double clipNorm = 0;
   double learningRate = 1e-3;
   uint64_t seed = 1;
 

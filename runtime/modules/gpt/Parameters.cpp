@@ -71,6 +71,11 @@ std::array<TensorShape, kHeadTensors> headTensors(const Config &config) {
             false}}};
 }
 
+uint64_t tensorPositions(const Config &config) {
+  return kEmbeddingTensors + uint64_t(config.layers) * kBlockTensors +
+         kHeadTensors;
+}
+
 std::vector<Tensor> tensorsOf(const Config &config) {
   std::vector<Tensor> tensors;
   tensors.reserve(uint64_t(config.stageLayers) * kBlockTensors +

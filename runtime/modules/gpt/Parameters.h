@@ -99,6 +99,9 @@ struct Tensor {
   bool matrix, byInput; ///< as TensorShape
 };
 
+/// Positions that tensors of the model have.
+uint64_t tensorPositions(const Config &config);
+
 /// The stage's tensors in the order of the model.
 std::vector<Tensor> tensorsOf(const Config &config);
 

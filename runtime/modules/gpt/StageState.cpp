@@ -5,6 +5,7 @@
 #include "runtime/modules/gpt/MatrixProduct.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -113,6 +114,8 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   bytes.gradients = bytesOf<Real>(
       saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
   bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
+  if (config.clipNorm > 0)
+    bytes.norms = saturatingProduct(tensorPositions(config), sizeof(double));
   bytes.saved = bytesOf<Real>(needs.saved);
   bytes.kept = bytesOf<Real>(needs.kept);
   return bytes;
@@ -124,7 +127,8 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   Status status = enough({{"parameter", memory.parameters, need.parameters},
                           {"gradient", memory.gradients, need.gradients},
                           {"optimizer", memory.optimizer, need.optimizer},
-                          {"workspace", memory.workspace, need.workspace}});
+                          {"workspace", memory.workspace, need.workspace},
+                          {"norm", memory.norms, need.norms}});
   if (!status.ok())
     return status;
   parameters = as<Real>(memory.parameters);
@@ -132,6 +136,7 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
   optimizer = as<Real>(memory.optimizer);
   workspace = as<Real>(memory.workspace);
+  norms = as<double>(memory.norms);
   table = tensorsOf(config);
   initialise(config, table, parameters);
   if (config.trained)
@@ -282,6 +287,8 @@ template <typename Real> void StageState<Real>::beginStep() {
   if (config.trained) {
     std::fill_n(gradients, needs.gradients, Real(0));
     std::fill_n(sums, needs.gradients, Real(0));
+    if (config.clipNorm > 0)
+      std::fill_n(norms, tensorPositions(config), 0.0);
   }
   byInput = byWeight = {};
   lossSum = 0;
@@ -363,11 +370,9 @@ Status StageState<Real>::addGradients(const sluice_buffer &other) {
 /// The table of tokens is the first tensor. Embedding and head have summed its
 /// gradients apart, and they stay so: another stage may still read them.
 template <typename Real>
-Status StageState<Real>::optimizerStep(uint64_t step,
-                                       const sluice_buffer *tied) {
-  if (Status status = checkGroupsWhole(); !status.ok())
-    return status;
-  const Real *more = nullptr;
+Status StageState<Real>::tiedPart(const sluice_buffer *tied,
+                                  const Real *&more) const {
+  more = nullptr;
   if (config.sharesTable()) {
     if (!tied || tied->bytes < bytesOf<Real>(config.table()))
       return Status::input("the step gets " +
@@ -378,7 +383,42 @@ Status StageState<Real>::optimizerStep(uint64_t step,
   } else if (config.tied && config.head) {
     more = gradients + outputGradients();
   }
-  const AdamW adamW(config.learningRate, step);
+  return checkGroupsWhole();
+}
+
+template <typename Real>
+Status StageState<Real>::normGradients(const sluice_buffer *tied) {
+  const Real *more = nullptr;
+  if (Status status = tiedPart(tied, more); !status.ok())
+    return status;
+  if (config.clipNorm <= 0)
+    return Status::input("norms are asked for, but the run has no clip_norm");
+  const bool othersTable = config.sharesTable() && !config.embedding;
+  for (const Tensor &t : table)
+    if (t.offset != 0 || !othersTable)
+      norms[t.position] = sumOfSquares(
+          Sum<Real>{gradients + t.offset, t.offset == 0 ? more : nullptr},
+          t.elements);
+  return {};
+}
+
+/// Over the tensors in order of the model.
+template <typename Real> double StageState<Real>::clippedBy() const {
+  if (config.clipNorm <= 0)
+    return 1;
+  double sum = 0;
+  for (uint64_t i = 0; i < tensorPositions(config); ++i)
+    sum += norms[i];
+  return clipFactor(std::sqrt(sum), config.clipNorm);
+}
+
+template <typename Real>
+Status StageState<Real>::optimizerStep(uint64_t step,
+                                       const sluice_buffer *tied) {
+  const Real *more = nullptr;
+  if (Status status = tiedPart(tied, more); !status.ok())
+    return status;
+  const AdamW adamW(config.learningRate, step, clippedBy());
   Real *mean = optimizer, *square = optimizer + needs.parameters;
   for (const Tensor &t : table)
     adamW.update(

@@ -31,6 +31,9 @@ public:
   void backwardWeight(const sluice_call &call);
   /// Adds what another copy of the stage has summed; refuses too few bytes.
   Status addGradients(const sluice_buffer &other);
+  /// Writes the norms of the stage's tensors; of a table that two stages hold,
+  /// that with the embedding does.
+  Status normGradients(const sluice_buffer *tied);
   /// `tied` is null where the stage is tied to no other.
   Status optimizerStep(uint64_t step, const sluice_buffer *tied);
   /// Whether there is a loss; its mean over the step's microbatches so far.
@@ -51,6 +54,11 @@ private:
     uint32_t done = 0; ///< microbatches of it; 0: none is begun
     bool first = true; ///< in the step
   };
+
+  /// Other gradients of the table that are to be added to its first ones, null
+  /// without any.
+  Status tiedPart(const sluice_buffer *tied, const Real *&more) const;
+  double clippedBy() const;
 
   Status checkKept(const sluice_call &call) const;
   Status checkGroup(const Group &group, const sluice_call &call) const;
@@ -88,6 +96,7 @@ private:
                         ///< those of the one at hand
   Group byInput, byWeight;
   Real *optimizer = nullptr, *workspace = nullptr;
+  double *norms = nullptr; ///< squared, by position of the tensor
   double lossSum = 0;
   uint64_t lossCount = 0;
 };

@@ -358,6 +358,11 @@ int addGradients(void *instance, const sluice_buffer *other, void *,
   return checkGradients(self(instance), *other, 1, error);
 }
 
+/// It has no tensors.
+int normGradients(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
+}
+
 int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
                   sluice_error *error) {
   const Synthetic &stage = self(instance);
@@ -406,6 +411,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    backwardInput,
                                    backwardWeight,
                                    addGradients,
+                                   normGradients,
                                    optimizerStep,
                                    loss,
                                    tensorCount,
