@@ -67,6 +67,7 @@ static StageRecord stageRecord(const Stage &stage) {
           bytes.optimizer,
           bytes.activation,
           bytes.keptForWeight,
+          bytes.checkpoint,
           bytes.workspace,
           bytes.norms,
           bytes.tied,
@@ -76,7 +77,8 @@ static StageRecord stageRecord(const Stage &stage) {
           stage.location.file,
           stage.location.line,
           stage.location.column,
-          stage.backward};
+          stage.backward,
+          static_cast<uint8_t>(stage.recomputePolicy)};
 }
 
 void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
@@ -168,10 +170,15 @@ public:
   template <typename Record, typename T, typename Convert>
   void structs(const Vector<const Record *> *from, std::vector<T> &to,
                Convert convert);
-  void words(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
-    static_assert(FLATBUFFERS_LITTLEENDIAN, "words are copied as they are");
+  template <typename T, typename Convert>
+  void words(const Vector<uint32_t> *from, std::vector<T> &to,
+             Convert convert) {
+    static_assert(FLATBUFFERS_LITTLEENDIAN, "words are taken as they are");
     auto *begin = reinterpret_cast<const uint32_t *>(from->Data());
-    to.assign(begin, begin + from->size());
+    append(std::span(begin, from->size()), to, convert);
+  }
+  void words(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
+    words(from, to, [](uint32_t word) { return word; });
   }
   /// Words of one of many lists.
   void listed(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
@@ -189,6 +196,17 @@ public:
   bool good = true;
 
 private:
+  /// Each entry is made where it stays: a resized vector would be written
+  /// twice.
+  template <typename From, typename T, typename Convert>
+  static void append(std::span<const From> from, std::vector<T> &to,
+                     Convert convert) {
+    to.clear();
+    to.reserve(from.size());
+    for (const From &each : from)
+      to.push_back(convert(each));
+  }
+
   std::span<const uint8_t> section;
   size_t stringBytes = 0;
   size_t listedBytes = 0;
@@ -209,9 +227,7 @@ void SectionReader::structs(const Vector<const Record *> *from,
   auto *records = reinterpret_cast<const Record *>(from->Data());
   if (from->size() != 0 && !aligned(records))
     return;
-  to.resize(from->size());
-  for (size_t i = 0; i < to.size(); ++i)
-    to[i] = convert(records[i]);
+  append(std::span(records, from->size()), to, convert);
 }
 
 std::string SectionReader::string(const flatbuffers::String *from) {
@@ -227,6 +243,8 @@ static Stage stageFrom(const StageRecord &record) {
   stage.firstLayer = record.first_layer();
   stage.layers = record.layers();
   stage.backward = record.backward() != 0;
+  stage.recomputePolicy =
+      static_cast<RecomputePolicy>(record.recompute_policy());
   stage.forward = record.forward();
   stage.backwardInput = record.backward_input();
   stage.backwardWeight = record.backward_weight();
@@ -239,6 +257,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.optimizer = record.optimizer();
   stage.bytes.activation = record.activation();
   stage.bytes.keptForWeight = record.kept_for_weight();
+  stage.bytes.checkpoint = record.checkpoint();
   stage.bytes.workspace = record.workspace();
   stage.bytes.norms = record.norms();
   stage.bytes.tied = record.tied();
@@ -316,12 +335,9 @@ bool decodeRank(std::span<const uint8_t> section, RankPlan &rank) {
     rank.streams.push_back(reader.string(stream));
   reader.structs(from->ops(), rank.ops, opFrom);
   reader.words(from->waits(), rank.waits);
-  std::vector<uint32_t> words;
-  reader.words(from->operands(), words);
-  rank.operands.resize(words.size());
-  for (size_t i = 0; i < words.size(); ++i)
-    rank.operands[i] =
-        operand(words[i] & 0x3fffffffu, static_cast<Access>(words[i] >> 30));
+  reader.words(from->operands(), rank.operands, [](uint32_t word) {
+    return operand(word & 0x3fffffffu, static_cast<Access>(word >> 30));
+  });
   reader.structs(from->buffers(), rank.buffers, [](const BufferRecord &buffer) {
     return Buffer{buffer.offset(), buffer.bytes(), buffer.stage(),
                   static_cast<BufferKind>(buffer.kind())};

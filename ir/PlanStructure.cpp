@@ -33,13 +33,15 @@ static std::string stageFault(const Plan &plan, Id index) {
   const StageBytes &bytes = stage.bytes;
   for (Bytes size :
        {bytes.parameters, bytes.gradients, bytes.optimizer, bytes.activation,
-        bytes.keptForWeight, bytes.workspace, bytes.norms})
+        bytes.keptForWeight, bytes.checkpoint, bytes.workspace, bytes.norms})
     if (size > kMaxBytes)
       return "has a size of " + number(size) + " bytes, over " +
              number(kMaxBytes);
   if (stage.firstLayer > kMaxCount || stage.layers > kMaxCount)
     return "has layers " + number(stage.firstLayer) + "+" +
            number(stage.layers) + ", over " + number(kMaxCount);
+  if (std::string fault = recomputeFault(stage); !fault.empty())
+    return fault;
   return tieFault(plan.stages, index);
 }
 

@@ -28,7 +28,6 @@ public:
       transformer(*spec.model.transformer);
     else
       explicitLayers();
-    recompute();
     zero();
     gradientGroups();
     return diagnostics.errorCount() == errorsBefore;
@@ -56,7 +55,6 @@ private:
   void sequence(const TransformerSpec &shape);
   void experts(const TransformerSpec &shape);
   void explicitLayers();
-  void recompute();
   void zero();
   void gradientGroups();
 
@@ -127,22 +125,6 @@ void Checker::experts(const TransformerSpec &shape) {
   divides(size, "expert_parallel",
           uint64_t(pipeline.dataParallel) * pipeline.contextParallel,
           "data_parallel x context_parallel");
-}
-
-void Checker::recompute() {
-  const Located<Recompute> &given = pipeline.recompute;
-  if (!recomputes(pipeline))
-    return;
-  const auto *all = std::get_if<RecomputePolicy>(&given.value);
-  if (all && *all == RecomputePolicy::Selective && spec.model.transformer &&
-      spec.model.transformer->flashAttention.value)
-    return noEffect(given.where, "recompute",
-                    "as selective with flash_attention, which never stores "
-                    "the attention matrix");
-  diagnostics.warning(given.where,
-                      "recompute has no operations of its own yet: its time "
-                      "is part of each backward, and module gpt does not run "
-                      "it");
 }
 
 void Checker::explicitLayers() {
@@ -223,8 +205,8 @@ bool recomputes(const PipelineSpec &pipeline) {
   const Recompute &recompute = pipeline.recompute;
   if (const auto *all = std::get_if<RecomputePolicy>(&recompute))
     return active(*all);
-  const auto &list = std::get<std::vector<RecomputePolicy>>(recompute);
-  return std::any_of(list.begin(), list.end(), active);
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
+  return !list || std::any_of(list->begin(), list->end(), active);
 }
 
 uint32_t ranksPerNode(const Spec &spec) {

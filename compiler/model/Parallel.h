@@ -26,7 +26,7 @@ uint32_t replicasOf(const PipelineSpec &pipeline, Bytes gradientBytes);
 void warnOfReplicas(const PipelineSpec &pipeline, Bytes gradientBytes,
                     Diagnostics &diagnostics);
 
-/// Whether any stage recomputes.
+/// Whether any stage recomputes, or may.
 bool recomputes(const PipelineSpec &pipeline);
 
 /// Ranks of one pipeline that share a node: as many as have their devices

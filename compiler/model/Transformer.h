@@ -6,6 +6,8 @@
 
 namespace sluice {
 
+struct TransformerSpec;
+
 /// Fills the layers of `model` (embedding, blocks, head), its bytes per
 /// parameter and its description from `model.transformer`. Values that do not
 /// fit are set so high that the check of totals refuses them. The formulas

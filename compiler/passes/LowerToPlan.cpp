@@ -16,116 +16,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
+#include "compiler/passes/Lowering.h"
 #include "compiler/passes/PassManager.h"
 #include "ir/PlanStructure.h"
 
-#include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/ErrorHandling.h"
 
 namespace sluice {
-
-namespace {
-class Lowering {
-public:
-  Lowering(const Graph &graph, const Schedule &schedule,
-           const ScheduleTiming &timing, const Network &network);
-  Plan lower();
-
-private:
-  /// From one rank to another: the channel and its stream at both ends.
-  struct Route {
-    Id destination;
-    Id channel;
-    uint8_t sendStream, receiveStream;
-  };
-  /// A collective of a rank and its stream.
-  struct Reduction {
-    Id collective = kNone;
-    uint8_t stream = 0;
-  };
-  /// What a rank's list is being built with.
-  struct RankState {
-    Reduction reduction; ///< over replicas
-    Id norms = kNone;    ///< buffer
-    /// Where in the list its norms are computed last, and where those of all
-    /// ranks are summed; kNone where they are not.
-    uint32_t normed = kNone, normsSummed = kNone;
-    llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
-    /// Per stream, one past the last of its operations that compute waits for.
-    llvm::SmallVector<uint32_t, 8> awaited{0};
-  };
-  /// What a rank keeps of a stage for the whole run.
-  struct StateBuffers {
-    Id rank;
-    Id parameters, gradients, optimizer, workspace;
-    /// Of a stage with two copies: the other's gradients, and where in the list
-    /// they are received and its own are sent.
-    Id copyGradients;
-    uint32_t received, sent;
-    /// Where in the list its gradients are summed.
-    uint32_t summed;
-    /// Of a tied stage: the other's gradients, and where they are received, or
-    /// on the same rank summed over replicas; kNone if nothing is to be
-    /// awaited.
-    Id tiedGradients;
-    uint32_t tiedReceived;
-  };
-  /// A stage without copies whose gradients replicas sum: its last node that
-  /// adds to them.
-  struct Summed {
-    Ticks when;
-    Id stage, node;
-  };
-
-  std::vector<llvm::SmallVector<Id, 1>> holders() const;
-  void makeState();
-  const StateBuffers &stateOf(Id rank, Id stage) const;
-  void reserve();
-  std::vector<bool> joinedNodes() const;
-  std::vector<Summed> summedStages() const;
-  void addInOrder();
-  void addCompute(Id node, bool joins);
-  void addMessage(Id message);
-  void addSteps();
-  static uint32_t lastComputeOf(const RankPlan &rank);
-  void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
-  void addGradients(Id stage, StateBuffers &state);
-  void reduceGradients(Id stage, StateBuffers &state);
-  void takeTied(Id stage, size_t copy);
-  void addNorms(Id stage, const StateBuffers &state);
-  void sumNorms();
-  Link slowestOf(llvm::ArrayRef<Id> ranks) const;
-  void takeGradients(Id stage, const StateBuffers &state);
-  void addTiedOperand(Id stage, const StateBuffers &state);
-  void addStep(Id stage, const StateBuffers &state);
-
-  PlanOp &beginOp(Id rank, Op op, Id stage, Id microbatch, uint8_t stream);
-  void waitFor(Id rank, uint32_t op);
-  void addOperand(Id rank, Id buffer, Access access) {
-    plan.ranks[rank].operands.push_back(operand(buffer, access));
-  }
-  Id addBuffer(Id rank, Id stage, BufferKind kind, Bytes bytes);
-  const Route &routeOf(Id source, Id destination);
-  uint8_t addStream(Id rank, std::string name);
-  void addInput(Id rank, Id node, Id value);
-  void addOutput(Id rank, Id node, Id value);
-
-  const Graph &graph;
-  const Schedule &schedule;
-  const ScheduleTiming &timing;
-  const Network &network;
-  Plan plan;
-  std::vector<RankState> states;
-  /// Per stage, its copies by rank: one, or two that face each other.
-  std::vector<llvm::SmallVector<StateBuffers, 1>> copies;
-  std::vector<uint32_t> opOfNode; ///< position in its rank's list
-  std::vector<Id> bufferOfValue;  ///< on its producer's rank
-  /// Received copies of a value: a chain of messages, the newest first.
-  std::vector<Id> newestMessage, nextMessage;
-  std::vector<Id> bufferOfMessage;
-  std::vector<uint32_t> receiveOf; ///< position in the receiver's list
-};
-} // namespace
 
 Lowering::Lowering(const Graph &g, const Schedule &s, const ScheduleTiming &t,
                    const Network &n)
@@ -366,6 +263,8 @@ static BufferKind bufferKind(ValueKind kind) {
     return BufferKind::Gradient;
   case ValueKind::Saved:
     return BufferKind::Saved;
+  case ValueKind::Checkpoint:
+    return BufferKind::Checkpoint;
   case ValueKind::Kept:
   case ValueKind::Order:
     return BufferKind::Kept;
@@ -377,7 +276,8 @@ static BufferKind bufferKind(ValueKind kind) {
 /// inputs works in place on what it finds.
 static Access accessOf(Op op, ValueKind kind) {
   bool inPlace = kind == ValueKind::Saved || kind == ValueKind::Kept;
-  return inPlace && op != Op::BackwardWeight ? Access::Update : Access::Read;
+  bool isBackward = op == Op::Backward || op == Op::BackwardInput;
+  return inPlace && isBackward ? Access::Update : Access::Read;
 }
 
 void Lowering::addInput(Id rank, Id node, Id value) {
@@ -467,204 +367,6 @@ void Lowering::addMessage(Id number) {
   addOperand(message.destination, bufferOfMessage[number], Access::Write);
   nextMessage[number] = newestMessage[message.value];
   newestMessage[message.value] = number;
-}
-
-/// The end of the step: copies of a stage exchange their gradients, each adds
-/// the other's, and replicas sum what comes of it; tied stages get each
-/// other's; then all take their steps.
-void Lowering::addSteps() {
-  std::vector<uint32_t> lastCompute;
-  for (const RankPlan &rank : plan.ranks)
-    lastCompute.push_back(lastComputeOf(rank));
-  auto forEach = [&](auto visit) {
-    for (Id stage = 0; stage < graph.stages.size(); ++stage)
-      for (size_t copy = 0; copy < copies[stage].size(); ++copy)
-        if (graph.stages[stage].backward)
-          visit(stage, copy);
-  };
-  forEach([&](Id stage, size_t copy) {
-    StateBuffers &state = copies[stage][copy];
-    if (graph.replicas == 1 || copies[stage].size() > 1)
-      state.summed = lastCompute[state.rank];
-    for (StateBuffers &other : copies[stage])
-      if (other.rank != state.rank)
-        sendGradients(stage, state, other);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (copies[stage].size() > 1)
-      addGradients(stage, copies[stage][copy]);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (graph.replicas > 1 && copies[stage].size() > 1)
-      reduceGradients(stage, copies[stage][copy]);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (graph.stages[stage].tiedTo != kNone)
-      takeTied(stage, copy);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (copy == 0 && graph.stages[stage].bytes.norms != 0)
-      addNorms(stage, copies[stage][copy]);
-  });
-  sumNorms();
-  forEach([&](Id stage, size_t copy) { addStep(stage, copies[stage][copy]); });
-}
-
-uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
-  auto at = static_cast<uint32_t>(rank.ops.size());
-  while (at > 0 && !isCompute(rank.ops[at - 1].op))
-    --at;
-  return at - 1;
-}
-
-void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to) {
-  const Route &route = routeOf(from.rank, to.rank);
-  from.sent = static_cast<uint32_t>(plan.ranks[from.rank].ops.size());
-  beginOp(from.rank, Op::SendGradients, stage, kNone, route.sendStream)
-      .channel = route.channel;
-  waitFor(from.rank, from.summed);
-  addOperand(from.rank, from.gradients, Access::Read);
-
-  to.received = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
-  beginOp(to.rank, Op::RecvGradients, stage, kNone, route.receiveStream)
-      .channel = route.channel;
-  to.copyGradients = addBuffer(to.rank, stage, BufferKind::CopyGradients,
-                               graph.stages[stage].bytes.gradients);
-  addOperand(to.rank, to.copyGradients, Access::Write);
-}
-
-void Lowering::addGradients(Id stage, StateBuffers &state) {
-  state.summed = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  beginOp(state.rank, Op::AddGradients, stage, kNone, kComputeStream);
-  waitFor(state.rank, state.sent);
-  waitFor(state.rank, state.received);
-  addOperand(state.rank, state.gradients, Access::Update);
-  addOperand(state.rank, state.copyGradients, Access::Read);
-}
-
-/// Sums the gradients of a stage over replicas, once its rank has summed them.
-void Lowering::reduceGradients(Id stage, StateBuffers &state) {
-  Reduction &path = states[state.rank].reduction;
-  if (path.collective == kNone) {
-    Link link = network.betweenReplicas();
-    path.collective = static_cast<Id>(plan.collectives.size());
-    path.stream = addStream(state.rank, "all-reduce");
-    plan.collectives.push_back({kNone, // known when all channels are
-                                {state.rank},
-                                link.latency,
-                                link.bandwidth,
-                                /*overReplicas=*/true});
-  }
-  auto at = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  beginOp(state.rank, Op::AllReduceGradients, stage, kNone, path.stream)
-      .channel = path.collective;
-  waitFor(state.rank, state.summed);
-  addOperand(state.rank, state.gradients, Access::Update);
-  state.summed = at;
-}
-
-/// Brings a copy of a tied stage the gradients of the other stage: those of its
-/// own rank, where that holds both.
-void Lowering::takeTied(Id stage, size_t copy) {
-  StateBuffers &to = copies[stage][copy];
-  Id other = graph.stages[stage].tiedTo;
-  llvm::SmallVector<StateBuffers, 1> &sources = copies[other];
-  to.tiedReceived = kNone;
-  for (const StateBuffers &source : sources)
-    if (source.rank == to.rank) {
-      to.tiedGradients = source.gradients;
-      if (graph.replicas > 1)
-        to.tiedReceived = source.summed;
-      return;
-    }
-  const StateBuffers &from = sources[std::min(copy, sources.size() - 1)];
-  const Route &route = routeOf(from.rank, to.rank);
-  beginOp(from.rank, Op::SendTied, other, kNone, route.sendStream).channel =
-      route.channel;
-  waitFor(from.rank, from.summed);
-  addOperand(from.rank, from.gradients, Access::Read);
-
-  to.tiedReceived = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
-  beginOp(to.rank, Op::RecvTied, stage, kNone, route.receiveStream).channel =
-      route.channel;
-  to.tiedGradients = addBuffer(to.rank, stage, BufferKind::TiedGradients,
-                               graph.stages[stage].bytes.tied);
-  addOperand(to.rank, to.tiedGradients, Access::Write);
-}
-
-/// Makes the operation begun last wait for all that goes into the gradients of
-/// a stage.
-void Lowering::takeGradients(Id stage, const StateBuffers &state) {
-  if (graph.replicas > 1)
-    waitFor(state.rank, state.summed);
-  if (graph.stages[stage].tiedTo != kNone && state.tiedReceived != kNone)
-    waitFor(state.rank, state.tiedReceived);
-}
-
-void Lowering::addTiedOperand(Id stage, const StateBuffers &state) {
-  if (graph.stages[stage].tiedTo != kNone)
-    addOperand(state.rank, state.tiedGradients, Access::Read);
-}
-
-/// Computes the norms of a stage, of which one copy is enough.
-void Lowering::addNorms(Id stage, const StateBuffers &state) {
-  RankState &rank = states[state.rank];
-  rank.normed = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  beginOp(state.rank, Op::NormGradients, stage, kNone, kComputeStream);
-  takeGradients(stage, state);
-  addOperand(state.rank, state.gradients, Access::Read);
-  addOperand(state.rank, rank.norms, Access::Update);
-  addTiedOperand(stage, state);
-}
-
-/// The slowest link between neighbours of a ring.
-Link Lowering::slowestOf(llvm::ArrayRef<Id> ranks) const {
-  Link slowest;
-  for (size_t i = 0; ranks.size() > 1 && i < ranks.size(); ++i) {
-    Link link = network.between(ranks[i], ranks[(i + 1) % ranks.size()]);
-    slowest.latency = std::max(slowest.latency, link.latency);
-    if (link.bandwidth != 0 &&
-        (slowest.bandwidth == 0 || link.bandwidth < slowest.bandwidth))
-      slowest.bandwidth = link.bandwidth;
-  }
-  return slowest;
-}
-
-/// Sums the norms of all ranks that take steps by them. The operation names the
-/// first stage, whichever rank holds it: it is about all.
-void Lowering::sumNorms() {
-  std::vector<Id> ranks;
-  for (Id rank = 0; rank < states.size(); ++rank)
-    if (states[rank].norms != kNone)
-      ranks.push_back(rank);
-  if (ranks.empty())
-    return;
-  Link link = slowestOf(ranks);
-  auto collective = static_cast<Id>(plan.collectives.size());
-  plan.collectives.push_back({kNone, ranks, link.latency, link.bandwidth});
-  for (Id rank : ranks) {
-    RankState &state = states[rank];
-    state.normsSummed = static_cast<uint32_t>(plan.ranks[rank].ops.size());
-    beginOp(rank, Op::AllReduceNorms, 0, kNone, addStream(rank, "norms"))
-        .channel = collective;
-    if (state.normed != kNone)
-      waitFor(rank, state.normed);
-    addOperand(rank, state.norms, Access::Update);
-  }
-}
-
-void Lowering::addStep(Id stage, const StateBuffers &state) {
-  const RankState &rank = states[state.rank];
-  beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
-  takeGradients(stage, state);
-  if (rank.normsSummed != kNone)
-    waitFor(state.rank, rank.normsSummed);
-  addOperand(state.rank, state.parameters, Access::Update);
-  addOperand(state.rank, state.gradients, Access::Read);
-  addOperand(state.rank, state.optimizer, Access::Update);
-  if (rank.norms != kNone)
-    addOperand(state.rank, rank.norms, Access::Read);
-  addTiedOperand(stage, state);
 }
 
 bool passes::LowerToPlan(Compilation &c) {

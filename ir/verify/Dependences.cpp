@@ -36,6 +36,7 @@ public:
 private:
   enum Kind : uint8_t {
     Forward,
+    Recomputed,
     Input, ///< B or I
     SentForward,
     SentBackward,
@@ -63,8 +64,9 @@ private:
       return ReceivedForward;
     case Op::RecvBackward:
       return ReceivedBackward;
-    case Op::BackwardWeight:
     case Op::Recompute:
+      return Recomputed;
+    case Op::BackwardWeight:
     case Op::OptimizerStep:
     case Op::SendGradients:
     case Op::RecvGradients:
@@ -95,6 +97,8 @@ private:
     Needs needs = needsOf(op.op);
     if (needs.forward)
       own(op, place, Forward);
+    if (needs.recompute)
+      own(op, place, Recomputed);
     if (needs.input)
       own(op, place, Input);
     if (needs.activations || needs.gradients)

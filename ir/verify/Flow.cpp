@@ -170,7 +170,7 @@ static bool carriesEdge(Op op) {
 inline void RankFlow::checkMessage(uint32_t at) {
   const PlanOp &op = list.ops[at];
   Id buffer = list.operands[op.firstOperand].buffer;
-  Id edge = edgeOf[at];
+  Id edge = matches[at].edge;
   Id what = edge == kNone ? kAny : edge;
   if (isSend(op.op))
     readValue(at, buffer, Access::Read, what);
@@ -183,9 +183,8 @@ inline void RankFlow::checkCompute(uint32_t at) {
   bool forward =
       (rights(op.op).accesses[static_cast<unsigned>(BufferKind::Activation)]) !=
       0;
-  Uses uses{op, at, rights(op.op),
-            (forward ? index.incoming : index.gradientIn).of(op.stage),
-            (forward ? index.outgoing : index.gradientOut).of(op.stage)};
+  Uses uses(op, at, (forward ? index.incoming : index.gradientIn).of(op.stage),
+            (forward ? index.outgoing : index.gradientOut).of(op.stage));
   for (Operand operand : list.operandsAt(at))
     use(uses, operand);
   checkUses(uses);
@@ -284,6 +283,8 @@ inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
     return what < index.plan.edges.size() ? index.plan.edges[what].bytes : 0;
   if (kind == BufferKind::CopyGradients)
     return index.plan.stages[what].bytes.gradients;
+  if (kind == BufferKind::Checkpoint)
+    return index.plan.stages[what].bytes.checkpoint;
   return kind == BufferKind::TiedGradients ? index.plan.stages[what].bytes.tied
                                            : 0;
 }
@@ -363,19 +364,31 @@ inline void RankFlow::checkPassedOn(const Uses &uses, BufferKind kind) {
   checkCount(uses, kind, false, uses.outgoing.size());
 }
 
-/// A forward leaves what its stage saves in one buffer, or in two: what is
-/// needed no longer than by I, and what W needs.
+/// What a forward or a recompute of a trained stage leaves, and what the latter
+/// does it from: a forward all, or by the stage's policy what is kept or a
+/// checkpoint, of which a recompute makes the rest. All is one buffer, or two:
+/// what is needed no longer than by I, and what W needs.
 inline void RankFlow::checkLeft(const Uses &uses) {
+  const Stage &stage = index.plan.stages[uses.op.stage];
+  bool forward = uses.op.op == Op::Forward;
+  bool none = stage.recomputePolicy == RecomputePolicy::None;
+  bool full = stage.recomputePolicy == RecomputePolicy::Full;
+  bool makesSaved = forward == none, makesKept = forward != full;
   uint32_t kept = uses.written[valueKind(BufferKind::Kept)];
-  checkCount(uses, BufferKind::Saved, false, 1);
-  if (kept > 1)
-    explainCount(uses.at, BufferKind::Kept, false, kept, 1);
+  checkCount(uses, BufferKind::Saved, false, makesSaved);
+  if (kept > 1 || !makesSaved || !makesKept)
+    checkCount(uses, BufferKind::Kept, false, makesKept);
+  checkCount(uses, BufferKind::Checkpoint, false, forward && full);
+  checkCount(uses, BufferKind::Checkpoint, true, !forward && full);
+  checkCount(uses, BufferKind::Kept, true, !forward && !full);
   if (uses.saved != kNone)
-    content[uses.saved].leftKept = kept != 0;
-  checkStored(uses, index.plan.stages[uses.op.stage].bytes.activation);
+    content[uses.saved].leftKept = kept != 0 || !makesKept;
+  checkStored(uses, makesSaved  ? stage.bytes.activation
+                    : makesKept ? stage.bytes.keptForWeight
+                                : 0);
 }
 
-/// A backward by inputs finds all that the forward has left.
+/// A backward by inputs finds all that has been left for it.
 inline void RankFlow::checkFound(const Uses &uses) {
   checkCount(uses, BufferKind::Saved, true, 1);
   checkCount(uses, BufferKind::Kept, true,
@@ -394,6 +407,10 @@ inline void RankFlow::checkLists(const Uses &uses) {
     if (stage.backward)
       checkLeft(uses);
     return;
+  case Op::Recompute: // one that is too many is told elsewhere
+    if (stage.backward && stage.recomputePolicy != RecomputePolicy::None)
+      checkLeft(uses);
+    return;
   case Op::Backward:
   case Op::BackwardInput:
     checkPassedOn(uses, BufferKind::Gradient);
@@ -401,7 +418,6 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::BackwardWeight:
     checkCount(uses, BufferKind::Kept, true, 1);
     return checkStored(uses, stage.bytes.keptForWeight);
-  case Op::Recompute:
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:
@@ -439,7 +455,7 @@ void RankFlow::check(Id which) {
   prepare();
   checkPersistent();
   Id begin = index.firstOp[rank];
-  edgeOf = index.edge.data() + begin;
+  matches = index.matches.data() + begin;
   for (Id unit = index.firstUnit[rank]; unit < index.firstUnit[rank + 1];
        ++unit) {
     auto [first, end] = index.members(unit);

@@ -20,6 +20,8 @@ struct Shape {
   unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
   bool tied = false;
   std::string schedule = "1f1b";
+  std::string recompute = "none";
+  bool flash = true;
   std::string run; ///< keys of the section
 };
 
@@ -31,9 +33,11 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", heads: " + text(shape.heads) + ", vocab: " + text(shape.vocab) +
       ", sequence: " + text(shape.sequence) +
       ", tied_embeddings: " + (shape.tied ? "true" : "false") +
+      ", flash_attention: " + (shape.flash ? "true" : "false") +
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
-      ", schedule: " + shape.schedule + "}\n" + "run: {" + shape.run + "}\n";
+      ", schedule: " + shape.schedule + ", recompute: " + shape.recompute +
+      "}\nrun: {" + shape.run + "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -48,17 +52,28 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   const sluice_module *module = sluice_gpt_module();
   const std::string more = "gradient_groups: 2, clip_norm: 0.5";
   for (const Shape &shape :
-       {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
-        Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
-        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5},
+       {Shape{4, 16, 64, 2, 256, 8, 1, 1},
+        Shape{4, 16, 64, 2, 256, 8, 1, 4},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3},
+        Shape{2, 8, 256, 1, 300, 5, 3, 2},
+        Shape{3, 32, 16, 4, 256, 64, 1, 1},
+        Shape{6, 8, 8, 2, 256, 3, 1, 5},
         Shape{4, 16, 64, 2, 256, 8, 1, 1, true},
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
         Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "forward-only"},
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"},
-        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", more},
-        Shape{4, 16, 64, 2, 256, 8, 1, 1, true, "1f1b", more},
-        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", more}}) {
+        Shape{4, 16, 64, 2, 256, 8, 1, 4, false, "1f1b", "full"},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, true, "1f1b", "full"},
+        Shape{2, 8, 9, 1, 300, 50, 3, 1, false, "1f1b", "full"},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", false},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "full", false},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "selective", false},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "selective"},
+
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", true, more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 1, true, "1f1b", "none", true, more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "none", true, more}}) {
     std::optional<Plan> plan = compileShape(shape);
     std::string run = "data=" + tests::inRepository("LICENSE") + "\n";
     for (const auto &[key, value] : plan->run)
@@ -71,6 +86,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.stages = static_cast<uint32_t>(plan->stages.size());
       info.microbatches = plan->microbatches;
       info.trained = stage.backward;
+      info.recompute = static_cast<uint32_t>(stage.recomputePolicy);
       info.tied_stage = stage.tiedTo;
       info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();
@@ -91,8 +107,18 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       CHECK(need.gradients == stage.bytes.gradients);
       CHECK(need.optimizer == stage.bytes.optimizer);
       CHECK(need.norms == stage.bytes.norms);
-      CHECK(need.saved == stage.bytes.activation - stage.bytes.keptForWeight);
+      // Without flash attention the model counts the attention matrix before
+      // dropout too, which the module, without dropout, does not save.
+      Bytes matrices = shape.flash ? 0
+                                   : Bytes(stage.layers) * 4 * shape.heads *
+                                         shape.sequence * shape.sequence *
+                                         shape.microbatchSize;
+      if (!stage.backward)
+        matrices = 0;
+      CHECK(need.saved + matrices ==
+            stage.bytes.activation - stage.bytes.keptForWeight);
       CHECK(need.kept == stage.bytes.keptForWeight);
+      CHECK(need.checkpoint == stage.bytes.checkpoint);
       CHECK(need.workspace <= stage.bytes.workspace);
       if (id > 0)
         CHECK(need.input == plan->edges[id - 1].bytes);

@@ -34,7 +34,8 @@ static Stage firstStage() {
   stage.recompute = 4'000'000'000;
   stage.parameterCount = 11;
   stage.activeParameterCount = 10;
-  stage.bytes = {22, 44, 132, 1000, 300, 70};
+  stage.bytes = {22, 44, 132, 1000, 300, 70, 24, 0, 90};
+  stage.recomputePolicy = RecomputePolicy::Full;
   stage.location = {0, 12, 7};
   stage.description = "kind=block\nwidth=\"8\"\n";
   return stage;
@@ -81,7 +82,9 @@ Plan smallPlan() {
                {2560, 600, 0, BufferKind::Activation},
                {3328, 700, 0, BufferKind::Gradient},
                {2560, 44, 0, BufferKind::CopyGradients},
-               {3328, 44, 0, BufferKind::TiedGradients}};
+               {3328, 44, 0, BufferKind::TiedGradients},
+               {2048, 90, 0, BufferKind::Checkpoint},
+               {3840, 24, kNone, BufferKind::Norms}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,
@@ -89,7 +92,7 @@ Plan smallPlan() {
        operand(6, write)});
   add(a, Op::SendForward, 0, 2, {operand(6, read)}, {0}, 1, 0, 5);
   add(a, Op::RecvBackward, 0, 2, {operand(7, write)}, {}, 2, 1, 5);
-  add(a, Op::Recompute, 0, 1, {operand(4, update)}, {1});
+  add(a, Op::Recompute, 0, 1, {operand(10, read), operand(4, write)}, {1});
   add(a, Op::BackwardInput, 0, 2, {operand(4, read), operand(5, write)},
       {0, 2});
   add(a, Op::BackwardWeight, 0, 2, {operand(1, update), operand(5, read)});
@@ -102,6 +105,8 @@ Plan smallPlan() {
   add(a, Op::SendTied, 0, kNone, {operand(1, read)}, {9}, 1, 0);
   add(a, Op::RecvTied, 0, kNone, {operand(9, write)}, {}, 2, 1);
   add(a, Op::AllReduceGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0, 7);
+  add(a, Op::NormGradients, 0, kNone, {operand(1, read), operand(11, update)});
+  add(a, Op::AllReduceNorms, 0, kNone, {operand(11, update)}, {13}, 2, 0);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -157,8 +162,11 @@ Stage Generator::stage() {
   stage.recompute = static_cast<Ticks>(below(2) * kMaxTicks);
   stage.parameterCount = random();
   stage.activeParameterCount = below(3);
-  stage.bytes = {below(3), below(1u << 30), below(3),
-                 below(3), below(3),        below(uint64_t(1) << 61)};
+  stage.bytes = {below(3), below(1u << 30),          below(3),  below(3),
+                 below(3), below(uint64_t(1) << 61), below(40), 0,
+                 below(3)};
+  if (stage.backward)
+    stage.recomputePolicy = static_cast<RecomputePolicy>(below(3));
   stage.location = {static_cast<uint32_t>(below(2)),
                     static_cast<uint32_t>(below(2)), ~0u};
   stage.description = name();
@@ -259,7 +267,8 @@ RankPlan Generator::rank(const Plan &plan, Id self) {
   for (uint64_t i = below(6); i > 0; --i) {
     Bytes offset = below(rank.arenaBytes / kBufferAlignment + 1) * 256;
     auto kind = static_cast<BufferKind>(below(kBufferKindCount));
-    bool shared = kind == BufferKind::Workspace && below(2) != 0;
+    bool shared = kind == BufferKind::Norms ||
+                  (kind == BufferKind::Workspace && below(2) != 0);
     Id stage = shared ? kNone : static_cast<Id>(below(plan.stages.size()));
     rank.buffers.push_back(
         {offset, below(rank.arenaBytes - offset + 1), stage, kind});
