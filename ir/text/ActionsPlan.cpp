@@ -1,6 +1,7 @@
 #include "ir/text/ActionsPlan.h"
 
 #include "ir/PlanStructure.h"
+#include "ir/text/Faults.h"
 
 #include <algorithm>
 #include <array>
@@ -39,24 +40,27 @@ private:
 class Builder {
 public:
   Builder(const Actions &of, std::span<const ActionLine> at, Diagnostics &sink)
-      : actions(of), lines(at), diagnostics(sink) {}
+      : actions(of), lines(at), diagnostics(sink), faults(sink) {}
 
   bool check();
   Plan build(const ActionCosts &costs);
 
 private:
-  SourceLocation at(Id rank, const Action &action) const {
+  /// Where a cell stands, an action or an aside.
+  template <typename Cell>
+  SourceLocation at(Id rank, const Cell &cell) const {
     SourceLocation where = lines[rank].where;
-    where.column = action.column;
+    where.column = cell.column;
     return where;
   }
-  void fail(Id rank, const Action &action, const std::string &message) {
-    diagnostics.error(at(rank, action), nameOf(action) + message);
-  }
-  void fail(Id rank, const Aside &aside, const std::string &message) {
-    SourceLocation where = lines[rank].where;
-    where.column = aside.column;
-    diagnostics.error(where, nameOf(aside) + message);
+  /// Tells what is wrong with a cell, behind its name; false if enough was told.
+  template <typename Cell>
+  bool fail(Id rank, const Cell &cell, const std::string &message) {
+    SourceLocation where = at(rank, cell);
+    bool isTold = faults.admits(where);
+    if (isTold)
+      faults.tell(where, nameOf(cell) + message);
+    return isTold;
   }
   template <typename Visit> void each(Visit visit) {
     for (Id rank = 0; rank < actions.ranks(); ++rank)
@@ -64,6 +68,7 @@ private:
         visit(rank, action);
   }
 
+  bool checkAll();
   void count();
   void checkNumbers();
   bool isFilled();
@@ -94,6 +99,7 @@ private:
   const Actions &actions;
   std::span<const ActionLine> lines;
   Diagnostics &diagnostics;
+  Faults faults;
   uint32_t stages = 0, microbatches = 0;
   bool trains = false;
   std::vector<Id> rankOfStage;
@@ -198,16 +204,15 @@ void Builder::placeAt(Id rank, const Action &action) {
   if (of == rank || (isCompute(action.op) && !toldStages.insert(stage).second))
     return;
   const Action &first = *firstOfStage[stage];
-  if (isMessage(action.op) && isCompute(first.op))
-    fail(rank, action,
-         " is on rank " + number(rank) + ", but rank " + number(of) +
-             " computes stage " + number(stage));
-  else
-    fail(rank, action,
-         " is on rank " + number(rank) + ", stage " + number(stage) +
-             " before on rank " + number(of));
-  diagnostics.lastError().note("stage " + number(stage) + " stands here",
-                               at(of, first));
+  bool isLost = isMessage(action.op) && isCompute(first.op);
+  if (fail(rank, action,
+           " is on rank " + number(rank) +
+               (isLost ? ", but rank " + number(of) + " computes stage " +
+                             number(stage)
+                       : ", stage " + number(stage) + " before on rank " +
+                             number(of))))
+    diagnostics.lastError().note("stage " + number(stage) + " stands here",
+                                 at(of, first));
 }
 
 /// The stage at the other end of a message; kNone if there is none.
@@ -257,16 +262,25 @@ void Builder::checkAside(Id rank, const Aside &aside) {
 }
 
 void Builder::checkReductionWait(Id rank, const Aside &wait) {
+  if (!faults.admits(at(rank, wait)))
+    return;
   std::span<const Aside> row = actions.asidesOf(rank);
   bool isBehind = std::any_of(row.begin(), row.end(), [&](const Aside &other) {
     return other.kind == AsideKind::ReduceGrad && other.stage == wait.stage;
   });
-  fail(rank, wait,
-       " waits for " + number(wait.stage) + "REDUCE_GRAD, which stands " +
-           (isBehind ? "behind it" : "nowhere"));
+  faults.tell(at(rank, wait), nameOf(wait) + " waits for " +
+                                  number(wait.stage) +
+                                  "REDUCE_GRAD, which stands " +
+                                  (isBehind ? "behind it" : "nowhere"));
 }
 
 bool Builder::check() {
+  bool isGood = checkAll();
+  faults.finish();
+  return isGood;
+}
+
+bool Builder::checkAll() {
   unsigned before = diagnostics.errorCount();
   if (actions.list.empty())
     diagnostics.error({lines.empty() ? 0 : lines[0].where.file, 0, 0},
@@ -311,6 +325,7 @@ Plan Builder::build(const ActionCosts &costs) {
     addRank(rank, costs.message);
   if (!actions.hasMessages)
     addChannels(costs.message);
+  faults.finish(); // of what waits for sends: the others end it before
   return std::move(plan);
 }
 
