@@ -167,10 +167,15 @@ public:
   template <typename Record, typename T, typename Convert>
   void structs(const Vector<const Record *> *from, std::vector<T> &to,
                Convert convert);
-  void words(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
-    static_assert(FLATBUFFERS_LITTLEENDIAN, "words are copied as they are");
+  template <typename T, typename Convert>
+  void words(const Vector<uint32_t> *from, std::vector<T> &to,
+             Convert convert) {
+    static_assert(FLATBUFFERS_LITTLEENDIAN, "words are taken as they are");
     auto *begin = reinterpret_cast<const uint32_t *>(from->Data());
-    to.assign(begin, begin + from->size());
+    append(std::span(begin, from->size()), to, convert);
+  }
+  void words(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
+    words(from, to, [](uint32_t word) { return word; });
   }
   /// Words of one of many lists.
   void listed(const Vector<uint32_t> *from, std::vector<uint32_t> &to) {
@@ -188,6 +193,17 @@ public:
   bool good = true;
 
 private:
+  /// Each entry is made where it stays: a resized vector would be written
+  /// twice.
+  template <typename From, typename T, typename Convert>
+  static void append(std::span<const From> from, std::vector<T> &to,
+                     Convert convert) {
+    to.clear();
+    to.reserve(from.size());
+    for (const From &each : from)
+      to.push_back(convert(each));
+  }
+
   std::span<const uint8_t> section;
   size_t stringBytes = 0;
   size_t listedBytes = 0;
@@ -208,9 +224,7 @@ void SectionReader::structs(const Vector<const Record *> *from,
   auto *records = reinterpret_cast<const Record *>(from->Data());
   if (from->size() != 0 && !aligned(records))
     return;
-  to.resize(from->size());
-  for (size_t i = 0; i < to.size(); ++i)
-    to[i] = convert(records[i]);
+  append(std::span(records, from->size()), to, convert);
 }
 
 std::string SectionReader::string(const flatbuffers::String *from) {
@@ -312,12 +326,9 @@ bool decodeRank(std::span<const uint8_t> section, RankPlan &rank) {
     rank.streams.push_back(reader.string(stream));
   reader.structs(from->ops(), rank.ops, opFrom);
   reader.words(from->waits(), rank.waits);
-  std::vector<uint32_t> words;
-  reader.words(from->operands(), words);
-  rank.operands.resize(words.size());
-  for (size_t i = 0; i < words.size(); ++i)
-    rank.operands[i] =
-        operand(words[i] & 0x3fffffffu, static_cast<Access>(words[i] >> 30));
+  reader.words(from->operands(), rank.operands, [](uint32_t word) {
+    return operand(word & 0x3fffffffu, static_cast<Access>(word >> 30));
+  });
   reader.structs(from->buffers(), rank.buffers, [](const BufferRecord &buffer) {
     return Buffer{buffer.offset(), buffer.bytes(), buffer.stage(),
                   static_cast<BufferKind>(buffer.kind())};

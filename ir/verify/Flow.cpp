@@ -170,7 +170,7 @@ static bool carriesEdge(Op op) {
 inline void RankFlow::checkMessage(uint32_t at) {
   const PlanOp &op = list.ops[at];
   Id buffer = list.operands[op.firstOperand].buffer;
-  Id edge = edgeOf[at];
+  Id edge = matches[at].edge;
   Id what = edge == kNone ? kAny : edge;
   if (isSend(op.op))
     readValue(at, buffer, Access::Read, what);
@@ -183,9 +183,8 @@ inline void RankFlow::checkCompute(uint32_t at) {
   bool forward =
       (rights(op.op).accesses[static_cast<unsigned>(BufferKind::Activation)]) !=
       0;
-  Uses uses{op, at, rights(op.op),
-            (forward ? index.incoming : index.gradientIn).of(op.stage),
-            (forward ? index.outgoing : index.gradientOut).of(op.stage)};
+  Uses uses(op, at, (forward ? index.incoming : index.gradientIn).of(op.stage),
+            (forward ? index.outgoing : index.gradientOut).of(op.stage));
   for (Operand operand : list.operandsAt(at))
     use(uses, operand);
   checkUses(uses);
@@ -436,7 +435,7 @@ void RankFlow::check(Id which) {
   prepare();
   checkPersistent();
   Id begin = index.firstOp[rank];
-  edgeOf = index.edge.data() + begin;
+  matches = index.matches.data() + begin;
   for (Id unit = index.firstUnit[rank]; unit < index.firstUnit[rank + 1];
        ++unit) {
     auto [first, end] = index.members(unit);

@@ -14,6 +14,7 @@
 #include "ir/verify/Rights.h"
 
 #include <array>
+#include <cstring>
 
 namespace sluice::verify {
 
@@ -84,12 +85,20 @@ private:
     uint32_t at;
     const Rights &rights;
     std::span<const Id> incoming, outgoing; ///< edges to read and to write
-    uint32_t read[kValueKinds]{};
-    uint32_t written[kValueKinds]{};
+    uint32_t read[kValueKinds];
+    uint32_t written[kValueKinds];
     Bytes stored = 0;   ///< bytes of Saved and Kept
     Id saved = kNone;   ///< the buffer of kind Saved
     uint32_t tied = 0;  ///< gradients of the stage that its own is tied to
     unsigned state = 0; ///< bit per kind
+
+    Uses(const PlanOp &of, uint32_t position, std::span<const Id> edgesIn,
+         std::span<const Id> edgesOut)
+        : op(of), at(position), rights(verify::rights(of.op)),
+          incoming(edgesIn), outgoing(edgesOut) {
+      std::memset(read, 0, sizeof read);
+      std::memset(written, 0, sizeof written);
+    }
   };
 
   void prepare();
@@ -191,8 +200,8 @@ private:
   Report &report;
   Id rank = 0;
   ListView list;
-  const Id *edgeOf = nullptr; ///< per operation: PlanIndex::edge
-  size_t streams = kLanes;    ///< entries of a clock, a multiple of kLanes
+  const Match *matches = nullptr; ///< of the rank's operations
+  size_t streams = kLanes;        ///< entries of a clock, a multiple of kLanes
   /// Per operation its clock: of each stream, one past the position of the
   /// last operation that has surely ended. While its unit is at hand, when the
   /// unit starts; later, at its end. The first row is that of the beginning.

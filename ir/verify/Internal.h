@@ -77,6 +77,29 @@ StageEdges edgesOf(std::span<const Stage> stages,
 /// another stage or microbatch.
 bool runTogether(const OpRef &one, const OpRef &other);
 
+/// What a message meets; all kNone of other operations.
+struct Match {
+  Id mate = kNone; ///< the operation at the other end of its channel
+  Id rank = kNone; ///< the mate's
+  Id edge = kNone; ///< whose data it carries; kNone if it matches none
+};
+
+/// How many messages a channel has at each end.
+struct Ends {
+  Id sends = 0;
+  Id receives = 0;
+};
+
+/// A message of a channel, at one end of it: all that the other end must agree
+/// with, together, since the two are compared far from their lists.
+struct End {
+  Id op = kNone;
+  Id stage = kNone;
+  Id microbatch = kNone;
+  Op kind{};
+  Bytes bytes = 0;
+};
+
 /// A plan whose indexes are known to be in range, with its numbering.
 struct PlanIndex : StageEdges {
   const Plan &plan;
@@ -88,13 +111,13 @@ struct PlanIndex : StageEdges {
   std::vector<Id> unitOf;      ///< per operation; empty without groups
   std::vector<Id> firstInUnit; ///< per unit and one past; empty without groups
 
-  /// The operation at the other end of a message; kNone for the others.
-  std::vector<Id> mate;
-  /// The edge whose data a message carries; kNone if it matches none.
-  std::vector<Id> edge;
+  std::vector<Match> matches; ///< per operation
+  std::vector<Ends> ends;     ///< per channel
   /// The sends and receives of channel c in order are those from
-  /// firstOfChannel[c] to the next channel's.
-  std::vector<Id> firstOfChannel, sends, receives;
+  /// firstOfChannel[c] to the next channel's, which leaves room for the more
+  /// of the two.
+  std::vector<Id> firstOfChannel;
+  std::vector<End> sends, receives;
 
   /// A meeting is the n-th operation of each rank of a collective. Per
   /// operation its meeting, kNone without one; empty without collectives.
@@ -115,6 +138,8 @@ struct PlanIndex : StageEdges {
 
   Id operations() const { return firstOp.back(); }
   Id units() const { return firstUnit.back(); }
+  /// The operation at the other end of a message; kNone for the others.
+  Id mate(Id op) const { return matches[op].mate; }
   Id unit(Id op) const { return hasGroups ? unitOf[op] : op; }
   Id meetings() const { return static_cast<Id>(firstOfMeeting.size() - 1); }
   /// The meeting of an operation; kNone for what has none.
@@ -140,10 +165,10 @@ inline std::string nameOf(const Plan &plan, OpPlace at) {
   return nameOf(plan.ranks[at.rank].ops[at.index]);
 }
 
-/// Checks every index and fills `index` but for the messages. False, with
-/// `malformed` findings, if the plan cannot be walked. Linear, plus sorting the
-/// channels and the groups of each rank.
-bool indexPlan(PlanIndex &index, Report &report);
+/// Checks every index, unless `structureChecked`, and fills `index` but for the
+/// messages. False, with `malformed` findings, if the plan cannot be walked.
+/// Linear, plus sorting the channels and the groups of each rank.
+bool indexPlan(PlanIndex &index, bool structureChecked, Report &report);
 
 /// Every stage and microbatch is computed exactly once, on one rank, and every
 /// trained stage is stepped after, on each of the two ranks at most that hold

@@ -25,7 +25,7 @@ void Machine::numberMessages() {
   for (Id c = 0; c < index.plan.channels.size(); ++c)
     for (Id slot = index.firstOfChannel[c]; slot < index.firstOfChannel[c + 1];
          ++slot) {
-      Id send = index.sends[slot], receive = index.receives[slot];
+      Id send = index.sends[slot].op, receive = index.receives[slot].op;
       slotOf[send] = slotOf[receive] = slot;
       channelOf[send] = channelOf[receive] = c;
       sends[send] = 1;
@@ -131,11 +131,11 @@ bool Machine::hasRoom(Id send) const {
     return false;
   Id slot = slotOf[send], first = index.firstOfChannel[channelOf[send]];
   return slot - first < buffers ||
-         phase[index.unit(index.receives[slot - buffers])] == Phase::Ended;
+         phase[index.unit(index.receives[slot - buffers].op)] == Phase::Ended;
 }
 
 bool Machine::needsMate(Id op) const {
-  Id mate = index.mate[op];
+  Id mate = index.mate(op);
   if (mate == kNone || phase[index.unit(mate)] != Phase::Waits)
     return false;
   return index.unit(mate) != index.unit(op) && !(sends[op] && hasRoom(op));
@@ -144,10 +144,10 @@ bool Machine::needsMate(Id op) const {
 /// A rank's receives from one peer are in one queue, so the receive that frees
 /// a buffer ends before the mate starts, but where both are in one group.
 Id Machine::awaitedBy(Id op) const {
-  Id mate = index.mate[op];
+  Id mate = index.mate(op);
   if (buffers == 0 || !sends[op])
     return mate;
-  Id freeing = index.receives[slotOf[op] - buffers];
+  Id freeing = index.receives[slotOf[op] - buffers].op;
   return index.unit(freeing) == index.unit(mate) ? mate : freeing;
 }
 
@@ -165,7 +165,7 @@ void Machine::start(Id unit) {
 
 /// Starts a message, or what is neither a message nor a collective.
 void Machine::startMessage(Id op, Id unit) {
-  Id mate = index.mate[op];
+  Id mate = index.mate(op);
   if (needsMate(op))
     ++pending[unit];
   else
@@ -215,7 +215,7 @@ void Machine::freeBuffer(Id receive) {
   Id slot = slotOf[receive], end = index.firstOfChannel[channelOf[receive] + 1];
   if (end - slot <= buffers)
     return;
-  Id send = index.sends[slot + buffers];
+  Id send = index.sends[slot + buffers].op;
   if (phase[index.unit(send)] == Phase::Started)
     satisfy(send);
 }
@@ -241,7 +241,7 @@ Digraph Machine::waitsFor(const std::vector<Id> &stuck) const {
       if (needsMate(op)) {
         Id awaited = awaitedBy(op);
         pairs.emplace_back(2 * n + 1, 2 * numberOf[index.unit(awaited)] +
-                                          (awaited == index.mate[op] ? 0 : 1));
+                                          (awaited == index.mate(op) ? 0 : 1));
       }
   }
   addMeetings(numberOf, firstMeeting, pairs);
@@ -422,8 +422,8 @@ private:
       rank.missing = 0;
       auto [first, last] = index.members(rank.unit);
       for (Id op = first; op < last; ++op)
-        if (index.mate[op] != kNone)
-          meet(rank, r, op);
+        if (const Match &match = index.matches[op]; match.mate != kNone)
+          meet(rank, match);
         else if (index.meetingOf(op) != kNone)
           attend(rank, r, op);
       if (rank.missing != 0)
@@ -431,17 +431,15 @@ private:
     }
   }
 
-  void meet(Rank &rank, Id r, Id op) {
-    const PlanOp &message = index.plan.ranks[r].ops[op - index.firstOp[r]];
-    const Channel &channel = index.plan.channels[message.channel];
-    Id peer = isSend(message.op) ? channel.destination : channel.source;
-    Id mate = index.unit(index.mate[op]);
+  void meet(Rank &rank, const Match &match) {
+    Id mate = index.unit(match.mate);
     if (mate == rank.unit)
       return;
-    if (peer == r || ranks[peer].unit != mate)
+    Rank &peer = ranks[match.rank];
+    if (&peer == &rank || peer.unit != mate)
       ++rank.missing;
-    else if (--ranks[peer].missing == 0)
-      complete.push_back(peer);
+    else if (--peer.missing == 0)
+      complete.push_back(match.rank);
   }
 
   /// All others of a meeting stand at it when the last one comes.

@@ -8,12 +8,10 @@ namespace {
 class Matching {
 public:
   Matching(PlanIndex &of, Report &to)
-      : index(of), plan(of.plan), report(to), counts(of.plan.channels.size()) {}
+      : index(of), plan(of.plan), report(to), ends(of.ends) {}
 
   bool match() {
-    index.mate.assign(index.operations(), kNone);
-    index.edge.assign(index.operations(), kNone);
-    count();
+    index.matches.assign(index.operations(), {});
     list();
     for (Id c = 0; c < plan.channels.size(); ++c)
       matchChannel(c);
@@ -21,50 +19,37 @@ public:
   }
 
 private:
-  struct Counts {
-    Id sends = 0;
-    Id receives = 0;
-  };
-
-  void count() {
-    for (const RankPlan &rank : plan.ranks)
-      for (const PlanOp &op : rank.ops)
-        if (isSend(op.op))
-          ++counts[op.channel].sends;
-        else if (isReceive(op.op))
-          ++counts[op.channel].receives;
-  }
-
+  /// Lists the ends of all messages, channel by channel.
   void list() {
-    std::vector<Counts> next;
+    std::vector<Ends> next;
     Id total = 0;
-    for (const Counts &each : counts) {
+    for (const Ends &each : ends) {
       index.firstOfChannel.push_back(total);
       next.push_back({total, total});
       total += std::max(each.sends, each.receives);
     }
     index.firstOfChannel.push_back(total);
-    index.sends.assign(total, kNone);
-    index.receives.assign(total, kNone);
+    index.sends.assign(total, {});
+    index.receives.assign(total, {});
     Id number = 0;
     for (const RankPlan &rank : plan.ranks)
       for (const PlanOp &op : rank.ops) {
         if (isSend(op.op))
-          index.sends[next[op.channel].sends++] = number;
+          index.sends[next[op.channel].sends++] = endOf(rank, op, number);
         else if (isReceive(op.op))
-          index.receives[next[op.channel].receives++] = number;
+          index.receives[next[op.channel].receives++] = endOf(rank, op, number);
         ++number;
       }
   }
 
-  const PlanOp &sendOf(Id c, Id op) const {
-    Id rank = plan.channels[c].source;
-    return plan.ranks[rank].ops[op - index.firstOp[rank]];
+  End endOf(const RankPlan &rank, const PlanOp &op, Id number) const {
+    return {number, op.stage, op.microbatch, op.op,
+            messageBytes(plan, rank, op)};
   }
-  const PlanOp &receiveOf(Id c, Id op) const {
-    Id rank = plan.channels[c].destination;
-    return plan.ranks[rank].ops[op - index.firstOp[rank]];
+  static std::string nameOf(const End &end) {
+    return opName(end.kind, end.stage, end.microbatch);
   }
+
   /// The edge from stage `from` to stage `to`; kNone without one.
   Id findEdge(Id from, Id to) const {
     std::span<const Id> out = index.outgoing.of(from);
@@ -76,77 +61,70 @@ private:
   }
 
   void matchChannel(Id c) {
-    const Channel &channel = plan.channels[c];
-    Id pairs = std::min(counts[c].sends, counts[c].receives);
-    if (pairs == 0 && counts[c].sends == counts[c].receives)
+    Id pairs = std::min(ends[c].sends, ends[c].receives);
+    if (pairs == 0 && ends[c].sends == ends[c].receives)
       return; // its ranks may not exist
-    bool uneven = counts[c].sends != counts[c].receives;
+    bool uneven = ends[c].sends != ends[c].receives;
     if (uneven)
       tellUneven(c, pairs);
-    bool told = matchPairs(c, pairs, plan.ranks[channel.source],
-                           plan.ranks[channel.destination], uneven);
+    bool told = matchPairs(c, pairs, uneven);
     if (index.hasGroups && !told)
       compareGroups(c, pairs);
   }
 
   /// True if a pair differs, or something was `told` of the channel before:
   /// then what follows on the channel only repeats it.
-  bool matchPairs(Id c, Id pairs, const RankPlan &from, const RankPlan &to,
-                  bool told) {
-    Id firstSend = index.firstOp[plan.channels[c].source];
-    Id firstReceive = index.firstOp[plan.channels[c].destination];
+  bool matchPairs(Id c, Id pairs, bool told) {
+    const Channel &channel = plan.channels[c];
     Id first = index.firstOfChannel[c], edge = kNone;
     for (Id n = 0; n < pairs; ++n) {
-      Id send = index.sends[first + n], receive = index.receives[first + n];
-      index.mate[send] = receive;
-      index.mate[receive] = send;
+      const End &send = index.sends[first + n];
+      const End &receive = index.receives[first + n];
+      Match &sent = index.matches[send.op];
+      Match &received = index.matches[receive.op];
+      sent = {receive.op, channel.destination, kNone};
+      received = {send.op, channel.source, kNone};
       if (told)
         continue;
-      const PlanOp &sender = from.ops[send - firstSend];
-      const PlanOp &receiver = to.ops[receive - firstReceive];
-      edge = edgeBetween(sender, receiver, edge);
-      Bytes sent = messageBytes(plan, from, sender),
-            taken = messageBytes(plan, to, receiver);
-      bool same = carriesSame(sender, receiver, edge);
-      if (same && sent == taken) {
-        index.edge[send] = index.edge[receive] = edge;
+      edge = edgeBetween(send, receive, edge);
+      bool same = carriesSame(send, receive, edge);
+      if (same && send.bytes == receive.bytes) {
+        sent.edge = received.edge = edge;
         continue;
       }
       told = true;
-      differ(c, n, sender, receiver, same, sent, taken);
+      differ(c, n, same);
     }
     return told;
   }
 
   /// Whether a message has one payload at both ends; `edge` is that between.
-  bool carriesSame(const PlanOp &sender, const PlanOp &receiver,
-                   Id edge) const {
-    return info(sender.op).mate == receiver.op &&
-           sender.microbatch == receiver.microbatch &&
-           (edge != kNone || isExchange(sender, receiver));
+  bool carriesSame(const End &send, const End &receive, Id edge) const {
+    return info(send.kind).mate == receive.kind &&
+           send.microbatch == receive.microbatch &&
+           (edge != kNone || isExchange(send, receive));
   }
-  bool carriesSame(Id c, Id send, Id receive) const {
-    const PlanOp &sender = sendOf(c, send), &receiver = receiveOf(c, receive);
-    return carriesSame(sender, receiver, edgeBetween(sender, receiver, kNone));
+  bool carriesSame(const End &send, const End &receive) const {
+    return carriesSame(send, receive, edgeBetween(send, receive, kNone));
   }
 
   /// Whether a stage sends gradients to a copy of it, or to the stage that it
   /// is tied to.
-  bool isExchange(const PlanOp &sender, const PlanOp &receiver) const {
-    return info(sender.op).payload == Payload::TiedGradients
-               ? plan.stages[sender.stage].tiedTo == receiver.stage
-               : info(sender.op).payload == Payload::WeightGradients &&
-                     sender.stage == receiver.stage;
+  bool isExchange(const End &send, const End &receive) const {
+    return info(send.kind).payload == Payload::TiedGradients
+               ? plan.stages[send.stage].tiedTo == receive.stage
+               : info(send.kind).payload == Payload::WeightGradients &&
+                     send.stage == receive.stage;
   }
 
-  /// The edge that a message from `sender` to `receiver` is about, which is
-  /// mostly `last`, that of the message before it; kNone without one.
-  Id edgeBetween(const PlanOp &sender, const PlanOp &receiver, Id last) const {
-    if (!info(sender.op).perMicrobatch)
+  /// The edge that a message is about, which is mostly `last`, that of the
+  /// message before it; kNone without one.
+  Id edgeBetween(const End &send, const End &receive, Id last) const {
+    if (!info(send.kind).perMicrobatch)
       return kNone;
-    bool forward = info(sender.op).payload == Payload::Activation;
-    Id from = forward ? sender.stage : receiver.stage;
-    Id to = forward ? receiver.stage : sender.stage;
+    bool forward = info(send.kind).payload == Payload::Activation;
+    Id from = forward ? send.stage : receive.stage;
+    Id to = forward ? receive.stage : send.stage;
     Id edge = last;
     if (last == kNone || plan.edges[last].from != from ||
         plan.edges[last].to != to)
@@ -183,35 +161,40 @@ private:
       report.error(FindingKind::Mismatch, place, std::move(message), {}, meets);
   }
 
+  OpPlace sendPlace(Id c, const End &send) const {
+    Id rank = plan.channels[c].source;
+    return {rank, send.op - index.firstOp[rank]};
+  }
+  OpPlace receivePlace(Id c, const End &receive) const {
+    Id rank = plan.channels[c].destination;
+    return {rank, receive.op - index.firstOp[rank]};
+  }
+
   /// Tells that the n-th pair of channel `c` carries two different things, or
   /// the `same` thing in different sizes.
-  void differ(Id c, Id n, const PlanOp &sender, const PlanOp &receiver,
-              bool same, Bytes sent, Bytes taken) {
-    const Channel &channel = plan.channels[c];
+  void differ(Id c, Id n, bool same) {
     Id slot = index.firstOfChannel[c] + n;
-    OpPlace place{channel.destination,
-                  index.receives[slot] - index.firstOp[channel.destination]};
-    OpPlace meets{channel.source,
-                  index.sends[slot] - index.firstOp[channel.source]};
+    const End &send = index.sends[slot], &receive = index.receives[slot];
+    OpPlace place = receivePlace(c, receive), meets = sendPlace(c, send);
     std::string pair = "message " + std::to_string(n + 1) + " " +
-                       channelName(c) + ": " + nameOf(sender) + " ";
+                       channelName(c) + ": " + nameOf(send) + " ";
     if (!same)
-      return tell(place, pair + "meets " + nameOf(receiver), meets);
+      return tell(place, pair + "meets " + nameOf(receive), meets);
     tell(place,
-         pair + "sends " + std::to_string(sent) + " bytes, " +
-             nameOf(receiver) + " takes " + std::to_string(taken),
+         pair + "sends " + std::to_string(send.bytes) + " bytes, " +
+             nameOf(receive) + " takes " + std::to_string(receive.bytes),
          meets);
   }
 
   /// Tells that one end of channel `c` has more messages than the other, and
   /// which one is alone, if the others meet without it.
   void tellUneven(Id c, Id pairs) {
-    bool moreSends = counts[c].sends > pairs;
+    bool moreSends = ends[c].sends > pairs;
     Id first = index.firstOfChannel[c];
     auto meets = [&](Id nth, Id mate) {
-      return moreSends ? carriesSame(c, index.sends[first + nth],
+      return moreSends ? carriesSame(index.sends[first + nth],
                                      index.receives[first + mate])
-                       : carriesSame(c, index.sends[first + mate],
+                       : carriesSame(index.sends[first + mate],
                                      index.receives[first + nth]);
     };
     Id lone = 0;
@@ -226,44 +209,40 @@ private:
   }
 
   void tellLone(Id c, bool isSend, Id nth) {
-    const Channel &channel = plan.channels[c];
     Id slot = index.firstOfChannel[c] + nth;
-    Id op = isSend ? index.sends[slot] : index.receives[slot];
-    const PlanOp &lone = isSend ? sendOf(c, op) : receiveOf(c, op);
-    Id rank = isSend ? channel.source : channel.destination;
-    tell({rank, op - index.firstOp[rank]},
-         channelName(c) +
-             (counts[c].sends == 1 ? " there is " : " there are ") +
-             counted(counts[c].sends, "send") + " and " +
-             counted(counts[c].receives, "receive") + ": " + nameOf(lone) +
+    const End &lone = isSend ? index.sends[slot] : index.receives[slot];
+    tell(isSend ? sendPlace(c, lone) : receivePlace(c, lone),
+         channelName(c) + (ends[c].sends == 1 ? " there is " : " there are ") +
+             counted(ends[c].sends, "send") + " and " +
+             counted(ends[c].receives, "receive") + ": " + nameOf(lone) +
              " meets no " + wanted(lone));
   }
 
   /// Name of what a message should meet, if one stage is at its other end.
-  std::string wanted(const PlanOp &lone) const {
-    std::string any = isSend(lone.op) ? "receive" : "send";
-    if (!info(lone.op).perMicrobatch)
+  std::string wanted(const End &lone) const {
+    std::string any = isSend(lone.kind) ? "receive" : "send";
+    if (!info(lone.kind).perMicrobatch)
       return any;
-    bool up = lone.op == Op::SendForward || lone.op == Op::RecvBackward;
+    bool up = lone.kind == Op::SendForward || lone.kind == Op::RecvBackward;
     std::span<const Id> edges =
         (up ? index.outgoing : index.incoming).of(lone.stage);
     if (edges.size() != 1)
       return any;
     const StageEdge &edge = plan.edges[edges[0]];
-    return opName(info(lone.op).mate, up ? edge.to : edge.from,
+    return opName(info(lone.kind).mate, up ? edge.to : edge.from,
                   lone.microbatch);
   }
 
   /// Whether the n-th message of a channel's list starts another unit there
   /// than the one before it. Members of a group stand together in the list.
-  bool startsUnit(const std::vector<Id> &list, Id slot) const {
-    return index.unit(list[slot]) != index.unit(list[slot - 1]);
+  bool startsUnit(const std::vector<End> &list, Id slot) const {
+    return index.unit(list[slot].op) != index.unit(list[slot - 1].op);
   }
-  Id unitSize(const std::vector<Id> &list, Id slot, Id first, Id end) const {
-    Id unit = index.unit(list[slot]), size = 1;
-    for (Id at = slot; at > first && index.unit(list[at - 1]) == unit; --at)
+  Id unitSize(const std::vector<End> &list, Id slot, Id first, Id end) const {
+    Id unit = index.unit(list[slot].op), size = 1;
+    for (Id at = slot; at > first && index.unit(list[at - 1].op) == unit; --at)
       ++size;
-    for (Id at = slot + 1; at < end && index.unit(list[at]) == unit; ++at)
+    for (Id at = slot + 1; at < end && index.unit(list[at].op) == unit; ++at)
       ++size;
     return size;
   }
@@ -276,23 +255,20 @@ private:
       ++slot;
     if (slot >= first + pairs)
       return;
-    const Channel &channel = plan.channels[c];
-    Id send = index.sends[slot], receive = index.receives[slot];
+    const End &send = index.sends[slot], &receive = index.receives[slot];
     Id sends = unitSize(index.sends, slot, first, first + pairs);
     Id receives = unitSize(index.receives, slot, first, first + pairs);
-    report.warning(
-        FindingKind::Mismatch,
-        OpPlace{channel.source, send - index.firstOp[channel.source]},
-        "groups of different sizes meet " + channelName(c) + ": " +
-            nameOf(sendOf(c, send)) + " is one of " + counted(sends, "send") +
-            ", " + nameOf(receiveOf(c, receive)) + " one of " +
-            counted(receives, "receive"));
+    report.warning(FindingKind::Mismatch, sendPlace(c, send),
+                   "groups of different sizes meet " + channelName(c) + ": " +
+                       nameOf(send) + " is one of " + counted(sends, "send") +
+                       ", " + nameOf(receive) + " one of " +
+                       counted(receives, "receive"));
   }
 
   PlanIndex &index;
   const Plan &plan;
   Report &report;
-  std::vector<Counts> counts; ///< per channel
+  const std::vector<Ends> &ends; ///< per channel
 };
 
 /// NCCL wants the communicators of a group in the same order on all ranks.
@@ -322,9 +298,9 @@ private:
     auto [first, end] = index.members(unit);
     std::vector<Id> met; // members whose mates are on later ranks
     for (Id op = first; end - first > 1 && op < end; ++op)
-      if (index.mate[op] != kNone && index.mate[op] >= index.firstOp[rank + 1])
+      if (index.mate(op) != kNone && index.mate(op) >= index.firstOp[rank + 1])
         met.push_back(op);
-    auto mateUnit = [this](Id op) { return index.unit(index.mate[op]); };
+    auto mateUnit = [this](Id op) { return index.unit(index.mate(op)); };
     std::stable_sort(met.begin(), met.end(), [&](Id one, Id other) {
       return mateUnit(one) < mateUnit(other);
     });
@@ -352,7 +328,7 @@ private:
   bool compareMet(Id rank, std::span<const Id> met) const {
     std::vector<Id> turned(met.begin(), met.end());
     std::sort(turned.begin(), turned.end(), [this](Id one, Id other) {
-      return index.mate[one] < index.mate[other];
+      return index.mate(one) < index.mate(other);
     });
     std::vector<Id> here = firstOfEach(rank, met),
                     there = firstOfEach(rank, turned);
@@ -370,7 +346,7 @@ private:
                    "in one group rank " + std::to_string(rank) + " takes " +
                        named(here[at]) + " before " + named(there[at]) +
                        ", rank " +
-                       std::to_string(index.rankOf(index.mate[here[at]])) +
+                       std::to_string(index.matches[here[at]].rank) +
                        " the other way round: NCCL asks for one order");
     return false;
   }

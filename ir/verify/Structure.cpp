@@ -62,17 +62,13 @@ constexpr uint64_t kMaxRanks = uint64_t(1) << 26;
 /// a communicator may hold.
 class Structure {
 public:
-  Structure(PlanIndex &of, Report &to) : index(of), plan(of.plan), report(to) {}
+  Structure(PlanIndex &of, bool isChecked, Report &to)
+      : index(of), plan(of.plan), checked(isChecked), report(to) {}
 
   bool check() {
-    if (!checkSizes())
+    if (!checkSizes() || !hasSoundHeader())
       return false;
-    findHeaderFaults(plan, [this](const StructureFault &fault) {
-      fail({}, describe(plan, 0, fault));
-      return true;
-    });
-    if (report.has(FindingKind::Malformed))
-      return false;
+    index.ends.assign(plan.channels.size(), {});
     userOf.assign(plan.channels.size() + plan.collectives.size(), {kNone, 0});
     for (Id r = 0; r < plan.ranks.size(); ++r)
       if (hasSoundList(r))
@@ -109,8 +105,20 @@ private:
                         " ranks, over " + std::to_string(kMaxRanks));
   }
 
+  bool hasSoundHeader() {
+    bool sound = true;
+    if (!checked)
+      findHeaderFaults(plan, [&](const StructureFault &fault) {
+        sound = fail({}, describe(plan, 0, fault));
+        return true;
+      });
+    return sound;
+  }
+
   bool hasSoundList(Id r) {
     bool sound = true;
+    if (checked)
+      return sound;
     findRankFaults(plan, r, [&](const StructureFault &fault) {
       sound = false;
       tell(r, fault);
@@ -138,8 +146,12 @@ private:
       hasGroups |= op.group != kNone;
       index.hasStep |= op.op == Op::OptimizerStep;
       index.hasCollectives |= isCollective(op.op);
-      if (isCommunication(op.op))
-        checkCommunication(list, r, at);
+      if (!isCommunication(op.op))
+        continue;
+      checkCommunication(list, r, at);
+      if (isMessage(op.op))
+        ++(isSend(op.op) ? index.ends[op.channel].sends
+                         : index.ends[op.channel].receives);
     }
     index.hasGroups |= hasGroups;
     if (hasGroups)
@@ -250,6 +262,7 @@ private:
 
   PlanIndex &index;
   const Plan &plan;
+  bool checked; ///< what ir/PlanStructure.h asks for
   Report &report;
   /// Per communicator the last rank that uses it, and its stream.
   std::vector<std::pair<Id, uint8_t>> userOf;
@@ -257,8 +270,8 @@ private:
 
 } // namespace
 
-bool indexPlan(PlanIndex &index, Report &report) {
-  return Structure(index, report).check();
+bool indexPlan(PlanIndex &index, bool structureChecked, Report &report) {
+  return Structure(index, structureChecked, report).check();
 }
 
 } // namespace sluice::verify

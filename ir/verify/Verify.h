@@ -73,6 +73,9 @@ struct Options {
   /// use then follows from their names and their order, and the proofs of
   /// lifetimes and memory are left out.
   bool buffers = true;
+  /// True for a plan that a reader has handed over, who refuses numbers out of
+  /// range (ir/PlanStructure.h): they are not looked at again.
+  bool structureChecked = false;
 };
 
 /// An operation of a plan: position in the list of its rank.
@@ -133,7 +136,8 @@ struct Result {
 
 /// Proves `plan`: structure, completeness, matching, freedom from deadlock,
 /// order (every value read is the one the model means), lifetimes, memory.
-/// Numbers out of range are `malformed`; nothing is taken for granted.
+/// Numbers out of range are `malformed`; nothing is taken for granted but what
+/// `options` say.
 Result verifyPlan(const Plan &plan, const Options &options = {});
 
 /// Proves that `schedule` orders every node of `graph` exactly once and that

@@ -67,7 +67,7 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   Result result;
   Report report(result);
   PlanIndex index(plan);
-  if (indexPlan(index, report)) {
+  if (indexPlan(index, options.structureChecked, report)) {
     checkCompleteness(index, report);
     bool once = options.buffers || checkMessagesOnce(index, report);
     bool messagesMatch = once && matchMessages(index, report);

@@ -92,7 +92,9 @@ static verify::Result verifyChecked(const Arguments &arguments,
     c.plan.reset();
     return result;
   }
-  return verify::verifyPlan(*c.plan, arguments.verify);
+  verify::Options options = arguments.verify;
+  options.structureChecked = true; // by both readers
+  return verify::verifyPlan(*c.plan, options);
 }
 
 int commands::check(const Arguments &arguments) {
