@@ -56,8 +56,7 @@ OpPlace Cells::nearest(Id rank, Id stage, Id microbatch,
                        const OpOfRank &opOfRank) {
   uint32_t at = 0;
   for (; std::optional<OpRef> op = opOfRank(rank, at); ++at)
-    if (isCompute(op->op) && op->stage == stage &&
-        op->microbatch == microbatch)
+    if (isCompute(op->op) && op->stage == stage && op->microbatch == microbatch)
       return {rank, at};
   return {rank, at - 1};
 }
@@ -73,8 +72,7 @@ void Cells::checkCell(Id stage, Id microbatch, const OpOfRank &opOfRank) {
                            [](Seen of) { return of >> kRankShift != 0; });
     std::optional<OpPlace> place;
     if (known != first + microbatches)
-      place =
-          nearest((*known >> kRankShift) - 1, stage, microbatch, opOfRank);
+      place = nearest((*known >> kRankShift) - 1, stage, microbatch, opOfRank);
     report.error(FindingKind::Missing, place,
                  opName(op, stage, microbatch) + " is missing");
   };

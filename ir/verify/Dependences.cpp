@@ -163,8 +163,7 @@ private:
   /// where messages are compared.
   void received(const PlanOp &op, OpPlace place, bool forward, size_t source) {
     Kind kind = forward ? ReceivedForward : ReceivedBackward;
-    bool isSent =
-        rankOf(forward ? SentForward : SentBackward, source) != kNone;
+    bool isSent = rankOf(forward ? SentForward : SentBackward, source) != kNone;
     if (standsBefore(kind, cellOf(op.stage, op.microbatch), place) ||
         (isSent && compared) || !report.admits(FindingKind::Missing))
       return;
@@ -172,8 +171,7 @@ private:
     report.error(FindingKind::Missing, place,
                  nameOf(op) + " needs " +
                      opName(missing, op.stage, op.microbatch) +
-                     ", which is missing" +
-                     (isSent ? "" : ", as is its send"));
+                     ", which is missing" + (isSent ? "" : ", as is its send"));
   }
 
   /// Whether a stage whose data `receive` takes sends it.

@@ -20,10 +20,12 @@ bool carrySame(const Plan &plan, const PlanOp &one, const PlanOp &other) {
   bool up = one.op == Op::SendForward || one.op == Op::RecvBackward;
   auto stages = up ? std::pair(one.stage, other.stage)
                    : std::pair(other.stage, one.stage);
-  return std::any_of(plan.edges.begin(), plan.edges.end(),
-                     [&](const StageEdge &edge) {
-                       return std::pair(edge.from, edge.to) == stages;
-                     });
+  auto edge = std::lower_bound( // they are sorted
+      plan.edges.begin(), plan.edges.end(), stages,
+      [](const StageEdge &of, const auto &wanted) {
+        return std::pair(of.from, of.to) < wanted;
+      });
+  return edge != plan.edges.end() && std::pair(edge->from, edge->to) == stages;
 }
 
 /// Whether two messages are of one channel, or two collectives of one row.
@@ -106,7 +108,8 @@ size_t runOfOrder(const Plan &plan, std::span<const OpPlace> cycle, size_t at) {
 std::string circleOfOneRank(const Plan &plan, std::span<const OpPlace> cycle) {
   constexpr size_t kNamed = 4;
   bool isNeed = linkBetween(plan, cycle[0], cycle[1]) == Link::Need;
-  std::string text = nameOf(plan, cycle[0]) + (isNeed ? " needs " : " waits for ");
+  std::string text =
+      nameOf(plan, cycle[0]) + (isNeed ? " needs " : " waits for ");
   for (size_t i = 1; i < cycle.size(); ++i) {
     if (i >= kNamed && i + 1 < cycle.size())
       continue;
@@ -165,13 +168,13 @@ std::vector<Step> storyOf(const Plan &plan, uint32_t buffered,
     size_t run = runOfOrder(plan, cycle, i);
     size_t end = i + (run > kToldAlone ? run : 1);
     OpPlace from = cycle[i], to = cycle[end % cycle.size()];
-    std::string text =
-        run > kToldAlone
-            ? "rank " + std::to_string(from.rank) + " reaches " +
-                  placeName(plan, from) + " only after " + std::to_string(run) +
-                  " operations in order, " + nameOf(plan, to) + " to " +
-                  nameOf(plan, cycle[i + 1])
-            : storyStep(plan, buffered, from, to);
+    std::string text = run > kToldAlone
+                           ? "rank " + std::to_string(from.rank) + " reaches " +
+                                 placeName(plan, from) + " only after " +
+                                 std::to_string(run) +
+                                 " operations in order, " + nameOf(plan, to) +
+                                 " to " + nameOf(plan, cycle[i + 1])
+                           : storyStep(plan, buffered, from, to);
     steps.push_back({std::move(text), from, to});
     i = end;
   }

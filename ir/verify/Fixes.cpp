@@ -32,7 +32,8 @@ std::pair<uint32_t, uint32_t> unitOf(const RankPlan &rank, uint32_t at) {
   uint32_t first = at, end = at + 1;
   while (group != kNone && first > 0 && rank.ops[first - 1].group == group)
     --first;
-  while (group != kNone && end < rank.ops.size() && rank.ops[end].group == group)
+  while (group != kNone && end < rank.ops.size() &&
+         rank.ops[end].group == group)
     ++end;
   return {first, end};
 }
@@ -52,8 +53,8 @@ std::vector<uint32_t> movedBy(const Plan &plan, const Change &change) {
   return moved;
 }
 
-bool contains(std::span<const uint32_t> list, uint32_t value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+bool contains(std::span<const uint32_t> ascending, uint32_t value) {
+  return std::binary_search(ascending.begin(), ascending.end(), value);
 }
 
 /// Whether something that `change` moves would then stand before what it waits
@@ -346,7 +347,7 @@ private:
     Result result;
     Report report(result);
     PlanIndex index(changedPlan);
-    if (!indexPlan(index, report))
+    if (!indexPlan(index, /*structureChecked=*/false, report))
       return false;
     checkCompleteness(index, report);
     bool once = options.buffers || checkMessagesOnce(index, report);
@@ -372,9 +373,12 @@ private:
 
 std::string namesOf(const Plan &plan, Id rank,
                     std::span<const uint32_t> places) {
+  constexpr size_t kNamed = 8;
   std::string names;
-  for (uint32_t at : places)
+  for (uint32_t at : places.first(std::min(kNamed, places.size())))
     names += (names.empty() ? "" : " and ") + nameOf(plan, {rank, at});
+  if (places.size() > kNamed)
+    names += " and so on to " + nameOf(plan, {rank, places.back()});
   return names;
 }
 

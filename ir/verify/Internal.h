@@ -245,7 +245,8 @@ std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
 /// Tries what would mend the deadlocks of `result`, whose plan has as many
 /// `otherFaults`, and names it in their messages; if nothing was found, the
 /// least buffering in that of the first. `all`: no deadlock was left untold.
-/// Proves changed plans again, as often as a fixed effort allows, once at least.
+/// Proves changed plans again, as often as a fixed effort allows, once at
+/// least.
 void nameFixes(const Plan &plan, const Options &options, bool all,
                uint64_t otherFaults, Result &result);
 

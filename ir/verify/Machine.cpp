@@ -308,8 +308,7 @@ std::pair<Id, Id> Machine::waitBetween(Id unit, Id other) const {
   OpPlace begin = index.place(first);
   Id firstOfRank = first - begin.index;
   for (Id op = first; op < end; ++op)
-    for (uint32_t wait :
-         index.plan.ranks[begin.rank].waitsOf(op - firstOfRank))
+    for (uint32_t wait : index.plan.ranks[begin.rank].waitsOf(op - firstOfRank))
       if (Id awaited = firstOfRank + wait;
           otherFirst <= awaited && awaited < otherEnd)
         return {op, awaited};

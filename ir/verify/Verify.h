@@ -114,7 +114,7 @@ struct Finding {
   std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
   /// Of a mismatch, what the operation meets on another rank.
   std::optional<OpPlace> meets = std::nullopt;
-  std::vector<Step> story = {};     ///< of the cycle
+  std::vector<Step> story = {};          ///< of the cycle
   std::optional<Fix> fix = std::nullopt; ///< of a deadlock, where one is known
 };
 

@@ -14,8 +14,7 @@ std::optional<Progress> progressFromName(std::string_view name) {
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
                    std::string message, std::vector<OpPlace> cycle,
-                   std::optional<OpPlace> meets,
-                   std::vector<Step> story) {
+                   std::optional<OpPlace> meets, std::vector<Step> story) {
   result.errors.push_back({kind, std::move(message), place, std::move(cycle),
                            meets, std::move(story)});
 }

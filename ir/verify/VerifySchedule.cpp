@@ -387,9 +387,9 @@ private:
   /// How many steps from place `at` of `cycle` on are of order alone.
   size_t runOfOrder(const std::vector<Id> &cycle, size_t at) const {
     size_t length = 0;
-    while (at + length < cycle.size() &&
-           isBefore(cycle[(at + length + 1) % cycle.size()],
-                    cycle[at + length]))
+    while (
+        at + length < cycle.size() &&
+        isBefore(cycle[(at + length + 1) % cycle.size()], cycle[at + length]))
       ++length;
     return length;
   }

@@ -96,8 +96,7 @@ private:
     if (nth < kTried)
       for (const Held &each : held)
         if (helpsMoved(each))
-          note("move " +
-               csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
+          note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
                " behind " + csv.nameAt(each.op));
     if (finding.fix && finding.fix->grouped)
       note("in one group: " + groupOf(*finding.fix),
