@@ -32,9 +32,16 @@ inline std::string nameOf(const Node &node) {
 }
 
 /// Activation and Gradient cross stage boundaries (a message where the ranks
-/// differ); Saved is released by B or I, Kept by B or W, both on the rank that
-/// made them; Order carries no data.
-enum class ValueKind : uint8_t { Activation, Gradient, Saved, Kept, Order };
+/// differ); Saved is released by B or I, Kept by B or W, Checkpoint by R, all
+/// on the rank that made them; Order carries no data.
+enum class ValueKind : uint8_t {
+  Activation,
+  Gradient,
+  Saved,
+  Kept,
+  Checkpoint,
+  Order
+};
 
 struct Value {
   Bytes bytes;

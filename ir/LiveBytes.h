@@ -8,14 +8,16 @@
 
 namespace sluice {
 
-/// First and last position of a rank's list that uses a buffer.
+/// How long a value of one microbatch is in its buffer: from the operation that
+/// writes it to the last one that uses it before the next is written.
 struct Life {
-  uint32_t first = kNone; ///< kNone if nothing uses it
-  uint32_t last = 0;
+  Id buffer;
+  uint32_t first; ///< positions in the rank's list
+  uint32_t last;
 };
 
-/// Per buffer; one that lives for the whole run does so whatever this says.
-/// O(operands).
+/// All lives in buffers that do not live for the whole run, in order of their
+/// beginning. O(operands).
 std::vector<Life> livesOf(const RankPlan &rank);
 
 /// What a buffer of so many bytes counts as.

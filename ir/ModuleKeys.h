@@ -31,7 +31,8 @@ inline constexpr char kTiedEmbeddings[] = "tied_embeddings"; ///< flag
 inline constexpr char kDtype[] = "dtype";
 inline constexpr char kMicrobatchSize[] = "microbatch_size"; ///< sequences
 // Variants of the model, of its training and of the group of a rank's devices.
-inline constexpr char kDropout[] = "dropout"; ///< flag
+inline constexpr char kDropout[] = "dropout";                ///< flag
+inline constexpr char kFlashAttention[] = "flash_attention"; ///< flag, if off
 inline constexpr char kHeadDim[] = "head_dim";
 inline constexpr char kQkvBias[] = "qkv_bias";       ///< flag, if not as bias
 inline constexpr char kOutputBias[] = "output_bias"; ///< flag, if not as bias
@@ -52,7 +53,6 @@ inline constexpr char kQkNope[] = "qk_nope";
 inline constexpr char kQkRope[] = "qk_rope";
 inline constexpr char kVHead[] = "v_head";
 inline constexpr char kMtpLayers[] = "mtp_layers";
-inline constexpr char kRecompute[] = "recompute"; ///< flag: some stage does
 inline constexpr char kTensorParallel[] = "tensor_parallel";
 inline constexpr char kSequenceParallel[] = "sequence_parallel"; ///< flag
 inline constexpr char kContextParallel[] = "context_parallel";

@@ -24,7 +24,9 @@ namespace sluice {
 enum class BufferClass : uint8_t {
   State,   ///< of a stage, for the whole run
   Scratch, ///< of a rank, for the whole run
-  Value,   ///< of a stage and microbatch, from its first access to its last
+  /// Of a stage, one microbatch after the other: each from its write to the
+  /// last access before the next write.
+  Value,
 };
 
 /// What a buffer holds; the kinds of memory that `report` tells apart.

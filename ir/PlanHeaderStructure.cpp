@@ -23,14 +23,17 @@ static std::string stageFault(const Plan &plan, Id index) {
       return "has a time of " + std::to_string(ticks) +
              " ticks, not between 0 and " + std::to_string(kMaxTicks);
   const StageBytes &bytes = stage.bytes;
-  for (Bytes size : {bytes.parameters, bytes.gradients, bytes.optimizer,
-                     bytes.activation, bytes.keptForWeight, bytes.workspace})
+  for (Bytes size :
+       {bytes.parameters, bytes.gradients, bytes.optimizer, bytes.activation,
+        bytes.keptForWeight, bytes.checkpoint, bytes.workspace})
     if (size > kMaxBytes)
       return "has a size of " + number(size) + " bytes, over " +
              number(kMaxBytes);
   if (stage.firstLayer > kMaxCount || stage.layers > kMaxCount)
     return "has layers " + number(stage.firstLayer) + "+" +
            number(stage.layers) + ", over " + number(kMaxCount);
+  if (std::string fault = recomputeFault(stage); !fault.empty())
+    return fault;
   return tieFault(plan.stages, index);
 }
 

@@ -67,6 +67,7 @@ static StageRecord stageRecord(const Stage &stage) {
           bytes.optimizer,
           bytes.activation,
           bytes.keptForWeight,
+          bytes.checkpoint,
           bytes.workspace,
           bytes.tied,
           stage.firstLayer,
@@ -75,7 +76,8 @@ static StageRecord stageRecord(const Stage &stage) {
           stage.location.file,
           stage.location.line,
           stage.location.column,
-          stage.backward};
+          stage.backward,
+          static_cast<uint8_t>(stage.recomputePolicy)};
 }
 
 void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
@@ -240,6 +242,8 @@ static Stage stageFrom(const StageRecord &record) {
   stage.firstLayer = record.first_layer();
   stage.layers = record.layers();
   stage.backward = record.backward() != 0;
+  stage.recomputePolicy =
+      static_cast<RecomputePolicy>(record.recompute_policy());
   stage.forward = record.forward();
   stage.backwardInput = record.backward_input();
   stage.backwardWeight = record.backward_weight();
@@ -252,6 +256,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.optimizer = record.optimizer();
   stage.bytes.activation = record.activation();
   stage.bytes.keptForWeight = record.kept_for_weight();
+  stage.bytes.checkpoint = record.checkpoint();
   stage.bytes.workspace = record.workspace();
   stage.bytes.tied = record.tied();
   stage.tiedTo = record.tied_to();

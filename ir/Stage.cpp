@@ -1,6 +1,7 @@
 #include "ir/Stage.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace sluice {
 
@@ -15,6 +16,17 @@ Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
                    const Stage &ofOther) {
   Ticks saving = std::min(ofOne.overlapSaving, ofOther.overlapSaving);
   return std::max({one, other, one + other - saving});
+}
+
+std::string recomputeFault(const Stage &stage) {
+  auto policy = static_cast<unsigned>(stage.recomputePolicy);
+  if (policy >= std::size(kRecomputePolicies))
+    return "has an unknown recompute policy " + std::to_string(policy);
+  if (stage.recomputePolicy != RecomputePolicy::None && !stage.backward)
+    return "has recompute policy " +
+           std::string(recomputePolicyName(stage.recomputePolicy)) +
+           ", but no backward";
+  return {};
 }
 
 std::string tieFault(std::span<const Stage> stages, Id stage) {

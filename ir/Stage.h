@@ -8,8 +8,25 @@
 
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace sluice {
+
+/// What a stage's forward leaves for its backward, and what R makes again
+/// directly before it.
+enum class RecomputePolicy : uint8_t {
+  None,      ///< F leaves all; there is no R
+  Selective, ///< F leaves what W needs too; of it R makes what only I needs
+  Full       ///< F leaves a checkpoint; of it R makes all
+};
+/// By number; the words of specs and text forms.
+inline constexpr std::string_view kRecomputePolicies[] = {"none", "selective",
+                                                          "full"};
+
+/// "full".
+constexpr std::string_view recomputePolicyName(RecomputePolicy policy) {
+  return kRecomputePolicies[static_cast<unsigned>(policy)];
+}
 
 /// Bytes of one stage. State is held for the whole run, the rest per
 /// microbatch in flight or per running operation.
@@ -17,12 +34,13 @@ struct StageBytes {
   Bytes parameters = 0;
   Bytes gradients = 0;
   Bytes optimizer = 0;
-  Bytes activation = 0;    ///< saved by F, per microbatch
+  Bytes activation = 0;    ///< what its backward needs, per microbatch
   Bytes keptForWeight = 0; ///< of activation, what W still needs after I
   Bytes workspace = 0;     ///< scratch of one running operation
   /// Of gradients, the first ones: those of a table of parameters that
   /// Stage::tiedTo holds too.
   Bytes tied = 0;
+  Bytes checkpoint = 0; ///< what F leaves for R, if it leaves nothing else
 };
 
 /// A run of consecutive layers that is computed as a whole on one rank.
@@ -30,10 +48,11 @@ struct Stage {
   uint32_t firstLayer = 0; ///< of the model's layers
   uint32_t layers = 0;     ///< may be 0; embedding and head are not counted
   bool backward = true;    ///< false: nothing of it is trained
-  Ticks forward = 0;       ///< per microbatch, as the next three
+  RecomputePolicy recomputePolicy = RecomputePolicy::None;
+  Ticks forward = 0; ///< per microbatch, as the next three
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
-  Ticks recompute = 0;
+  Ticks recompute = 0; ///< of R, where there is one
   /// What its forward saves by running together with a backward, and its
   /// backward with a forward.
   Ticks overlapSaving = 0;
@@ -48,6 +67,19 @@ struct Stage {
   SourceLocation location; ///< in the spec: the source map of its operations
   std::string description; ///< for the stage module (ModuleKeys.h)
 
+  /// Whether each of its microbatches has an R.
+  bool recomputes() const {
+    return backward && recomputePolicy != RecomputePolicy::None;
+  }
+  /// Which of F and R makes what only I needs (activation less keptForWeight),
+  /// and which what W needs too.
+  Op savedBy() const { return recomputes() ? Op::Recompute : Op::Forward; }
+  Op keptBy() const { return hasCheckpoint() ? Op::Recompute : Op::Forward; }
+  /// Whether F leaves a checkpoint, for R.
+  bool hasCheckpoint() const {
+    return backward && recomputePolicy == RecomputePolicy::Full;
+  }
+
   /// Time of `op` for one microbatch; 0 for what is not compute.
   Ticks duration(Op op) const;
 };
@@ -56,6 +88,10 @@ struct Stage {
 /// stages: both in sequence less what either stage saves, at least the longer.
 Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
                    const Stage &ofOther);
+
+/// What is wrong with how `stage` recomputes ("recomputes, but …"); empty if
+/// nothing is.
+std::string recomputeFault(const Stage &stage);
 
 /// What is wrong with the tie of `stages[stage]` ("is tied to …"); empty if
 /// nothing is.

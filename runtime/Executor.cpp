@@ -147,6 +147,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   switch (s.op) {
   case Op::Forward:
     return invoke(module.forward, cost(&StageCostSums::forward));
+  case Op::Recompute:
+    return invoke(module.recompute, cost(&StageCostSums::recompute));
   case Op::Backward:
     return invoke(module.backward_input, inputCost) &&
            invoke(module.backward_weight, weightCost);
@@ -162,7 +164,6 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::OptimizerStep:
     return stepOptimizer(s, stream, cost(&StageCostSums::optimizerStep),
                          failure);
-  case Op::Recompute: // loading refuses it
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:

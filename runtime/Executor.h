@@ -34,6 +34,7 @@ struct CostSum {
 /// ... and in all of them.
 struct StageCostSums {
   CostSum forward;
+  CostSum recompute;
   CostSum backwardInput;
   CostSum backwardWeight;
   CostSum optimizerStep;

@@ -8,6 +8,11 @@
 namespace sluice::runtime {
 
 static_assert(SLUICE_NO_STAGE == kNone);
+static_assert(SLUICE_RECOMPUTE_NONE ==
+                  static_cast<int>(RecomputePolicy::None) &&
+              SLUICE_RECOMPUTE_SELECTIVE ==
+                  static_cast<int>(RecomputePolicy::Selective) &&
+              SLUICE_RECOMPUTE_FULL == static_cast<int>(RecomputePolicy::Full));
 
 Status ExecutorLoader::run(Backend &device) {
   if (Status s = checkLists(); !s.ok())
@@ -42,9 +47,9 @@ Status ExecutorLoader::checkLists() const {
   std::vector<bool> used(plan.channels.size());
   for (uint32_t i = 0; i < list.ops.size(); ++i) {
     const PlanOp &op = list.ops[i];
-    if (op.op == Op::Recompute)
-      return Status::input(opText(i) +
-                           ": the interface of stage modules cannot recompute");
+    if (op.op == Op::Recompute && !module.recompute)
+      return Status::input(opText(i) + ": module " + escaped(module.name) +
+                           " has no recompute");
     if (!isMessage(op.op))
       continue;
     if (used[op.channel] && streamOfChannel[op.channel] != op.stream)
@@ -195,6 +200,7 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.input_count = static_cast<uint32_t>(slot.inputs.size());
   facts.output_count = static_cast<uint32_t>(slot.outputs.size());
   facts.trained = planStage.backward;
+  facts.recompute = static_cast<uint32_t>(planStage.recomputePolicy);
   facts.tied_stage = planStage.tiedTo;
   facts.tied_bytes = planStage.bytes.tied;
   facts.description = slot.description.c_str();
@@ -207,6 +213,7 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
       perTick * static_cast<double>(planStage.backwardInput);
   facts.backward_weight_seconds =
       perTick * static_cast<double>(planStage.backwardWeight);
+  facts.recompute_seconds = perTick * static_cast<double>(planStage.recompute);
 }
 
 static std::string moduleOf(const sluice_module &module, Id stage) {
@@ -241,6 +248,7 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
     return &state.workspace;
   case BufferKind::Saved:
   case BufferKind::Kept:
+  case BufferKind::Checkpoint:
   case BufferKind::Activation:
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:

@@ -49,6 +49,9 @@ private:
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
   Status prepareForward(uint32_t op, sluice_call &call);
+  Status prepareRecompute(uint32_t op, sluice_call &call);
+  Status prepareSaved(uint32_t op, sluice_call &call);
+  Status prepareCheckpoint(uint32_t op, sluice_call &call);
   Status prepareBackward(uint32_t op, sluice_call &call);
   Status prepareKept(uint32_t op, sluice_call &call);
 

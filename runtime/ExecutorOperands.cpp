@@ -88,11 +88,20 @@ Status ExecutorLoader::prepareForward(uint32_t op, sluice_call &call) {
                              needs.output, call.outputs);
       !s.ok())
     return s;
-  if (Status s = single(op, BufferKind::Saved, true, call.saved); !s.ok())
-    return s;
-  if (Status s = needAt(op, info(BufferKind::Saved).text, needs.saved,
-                        call.saved.bytes);
-      !s.ok())
+  const Stage &stage = plan.stages[list.ops[op].stage];
+  if (stage.hasCheckpoint())
+    return prepareCheckpoint(op, call);
+  if (stage.savedBy() == Op::Forward)
+    if (Status s = prepareSaved(op, call); !s.ok())
+      return s;
+  return prepareKept(op, call);
+}
+
+Status ExecutorLoader::prepareRecompute(uint32_t op, sluice_call &call) {
+  if (plan.stages[list.ops[op].stage].hasCheckpoint())
+    if (Status s = prepareCheckpoint(op, call); !s.ok())
+      return s;
+  if (Status s = prepareSaved(op, call); !s.ok())
     return s;
   return prepareKept(op, call);
 }
@@ -107,13 +116,26 @@ Status ExecutorLoader::prepareBackward(uint32_t op, sluice_call &call) {
                              call.input_gradients);
       !s.ok())
     return s;
-  if (Status s = single(op, BufferKind::Saved, false, call.saved); !s.ok())
-    return s;
-  if (Status s = needAt(op, info(BufferKind::Saved).text, needs.saved,
-                        call.saved.bytes);
-      !s.ok())
+  if (Status s = prepareSaved(op, call); !s.ok())
     return s;
   return prepareKept(op, call);
+}
+
+Status ExecutorLoader::prepareSaved(uint32_t op, sluice_call &call) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = single(op, BufferKind::Saved, false, call.saved); !s.ok())
+    return s;
+  return needAt(op, info(BufferKind::Saved).text, needs.saved,
+                call.saved.bytes);
+}
+
+Status ExecutorLoader::prepareCheckpoint(uint32_t op, sluice_call &call) {
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = single(op, BufferKind::Checkpoint, false, call.checkpoint);
+      !s.ok())
+    return s;
+  return needAt(op, info(BufferKind::Checkpoint).text, needs.checkpoint,
+                call.checkpoint.bytes);
 }
 
 Status ExecutorLoader::prepareKept(uint32_t op, sluice_call &call) {
@@ -131,7 +153,7 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
   call.microbatch = list.ops[op].microbatch;
   call.input_count = facts.input_count;
   call.output_count = facts.output_count;
-  call.saved = call.kept = {base, 0};
+  call.saved = call.kept = call.checkpoint = {base, 0};
   Status status = (this->*prepare)(op, call);
   executor.calls.push_back(call);
   return status;
@@ -186,6 +208,8 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   switch (list.ops[op].op) {
   case Op::Forward:
     return prepareCompute(op, &ExecutorLoader::prepareForward);
+  case Op::Recompute:
+    return prepareCompute(op, &ExecutorLoader::prepareRecompute);
   case Op::Backward:
   case Op::BackwardInput:
     return prepareCompute(op, &ExecutorLoader::prepareBackward);
@@ -205,8 +229,6 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
     return prepareAdd(op);
   case Op::OptimizerStep:
     return prepareStep(op);
-  case Op::Recompute: // checkLists has refused it
-    return {};
   }
   return {}; // not reached: the switch is complete
 }

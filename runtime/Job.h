@@ -54,6 +54,7 @@ struct JobOptions {
 /// What a stage's calls took on the average, in seconds; 0 where none was made.
 struct StageCosts {
   double forward = 0;
+  double recompute = 0;
   double backwardInput = 0;
   double backwardWeight = 0;
   double optimizerStep = 0;

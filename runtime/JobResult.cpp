@@ -102,8 +102,11 @@ static void collectTimeline(const Plan &plan, const JobState &job,
 }
 
 static StageCosts means(const StageCostSums &sums) {
-  return {sums.forward.meanSeconds(), sums.backwardInput.meanSeconds(),
-          sums.backwardWeight.meanSeconds(), sums.optimizerStep.meanSeconds()};
+  return {.forward = sums.forward.meanSeconds(),
+          .recompute = sums.recompute.meanSeconds(),
+          .backwardInput = sums.backwardInput.meanSeconds(),
+          .backwardWeight = sums.backwardWeight.meanSeconds(),
+          .optimizerStep = sums.optimizerStep.meanSeconds()};
 }
 
 void collectResults(const Plan &plan, const JobState &job, JobResult &result) {

@@ -22,13 +22,20 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 4
+#define SLUICE_MODULE_VERSION 5
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
 #define SLUICE_ENVIRONMENT 3
 
 #define SLUICE_NO_STAGE UINT32_MAX
+
+/* What a stage's forward leaves for its backward. */
+enum {
+  SLUICE_RECOMPUTE_NONE = 0,      /* saved and kept */
+  SLUICE_RECOMPUTE_SELECTIVE = 1, /* kept, of which recompute makes saved */
+  SLUICE_RECOMPUTE_FULL = 2       /* checkpoint, of which it makes both */
+};
 
 typedef struct sluice_error {
   char message[256]; /* zero-terminated */
@@ -42,6 +49,9 @@ typedef struct sluice_stage {
   /* Whether it has a backward; if not, the plan has no gradients, no optimizer
    * state and nothing saved of it, and only forward is called. */
   uint32_t trained;
+  /* One of SLUICE_RECOMPUTE_…: where it is not none, every microbatch has a
+   * call of recompute between forward and backward_input. */
+  uint32_t recompute;
   /* The stages it takes activations from and gives them to, ascending. */
   const uint32_t *input_stages, *output_stages;
   uint32_t input_count, output_count;
@@ -61,15 +71,18 @@ typedef struct sluice_stage {
   /* Times that the plan was made with, in seconds; 0 where the plan counts
    * abstract units (the synthetic module then spends none). */
   double forward_seconds, backward_input_seconds, backward_weight_seconds;
+  double recompute_seconds;
 } sluice_stage;
 
 /* Bytes that a stage needs. saved: per microbatch, from forward to
- * backward_input. kept: per microbatch, from forward to backward_weight.
- * output: of one microbatch at the stage's end; input: at its start. */
+ * backward_input. kept: per microbatch, from forward to backward_weight. What
+ * recompute makes, from there on. checkpoint: from forward to recompute, 0
+ * where that is not full. output: of one microbatch at the stage's end; input:
+ * at its start. */
 typedef struct sluice_bytes {
   uint64_t parameters, gradients, optimizer;
   uint64_t workspace;
-  uint64_t saved, kept;
+  uint64_t saved, kept, checkpoint;
   uint64_t input, output;
 } sluice_bytes;
 
@@ -98,10 +111,15 @@ typedef struct sluice_call {
       *output_gradients; /* backward_input: read, output_count */
   const sluice_buffer
       *input_gradients; /* backward_input: written, input_count */
-  sluice_buffer saved;  /* forward writes, backward_input reads */
-  sluice_buffer kept;   /* forward writes, backward_input may write,
-                           backward_weight reads */
-  void *stream;         /* of the backend; null on the host */
+  /* What the stage's recompute is not to make is written by forward; where a
+   * call has nothing to do with one of these, its bytes are 0. */
+  sluice_buffer saved;      /* forward or recompute writes, backward_input
+                               reads */
+  sluice_buffer kept;       /* forward or recompute writes, backward_input may
+                               write, backward_weight reads; a recompute that
+                               is selective reads it */
+  sluice_buffer checkpoint; /* forward writes, recompute reads */
+  void *stream;             /* of the backend; null on the host */
 } sluice_call;
 
 /* A tensor of the parameters, in the model's own order. */
@@ -123,6 +141,11 @@ typedef struct sluice_module {
   /* Before the first operation of a step on this stage: clears gradients. */
   int (*begin_step)(void *instance, uint64_t step, sluice_error *error);
   int (*forward)(void *instance, const sluice_call *call, sluice_error *error);
+  /* Makes what forward has not left, with the same parameters; a loss does not
+   * count again. Null where the module cannot: a plan whose stages recompute is
+   * refused then. */
+  int (*recompute)(void *instance, const sluice_call *call,
+                   sluice_error *error);
   /* Gradients by the inputs; then by the weights, added to the gradients. A
    * fused backward is the two calls one after the other. */
   int (*backward_input)(void *instance, const sluice_call *call,

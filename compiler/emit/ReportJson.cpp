@@ -69,6 +69,13 @@ void JsonReport::totals() {
     json.attribute("count", report.pairs);
     time("saved", report.pairsSaved);
   });
+  json.attributeObject("recompute", [&] {
+    json.attributeArray("policies", [&] {
+      for (RecomputePolicy policy : report.recompute)
+        json.value(ref(recomputePolicyName(policy)));
+    });
+    time("time", report.recomputeTime);
+  });
 }
 
 void JsonReport::contributor(const MemoryContributor &from) {

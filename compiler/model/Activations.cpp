@@ -25,9 +25,10 @@
 // is taken to get the same number of tokens, so that expert parallelism changes
 // none of this.
 //
-// Recomputation (section 5): selective saves all but the attention matrix and
-// its mask; full saves the input of each layer alone, h numbers. What is
-// computed again lies in the workspace, for one layer at a time.
+// Recomputation (section 5): selective makes the attention matrix and its mask
+// again; full all, from the stage's input, which is that of its first layer, h
+// numbers a token. A forward that leaves only that works through a layer in its
+// workspace, with the matrix of one head.
 //
 // Head: input and output of the norm, and the scores of the vocabulary, which
 // are divided by t, per prediction.
@@ -79,6 +80,7 @@ struct BlockBytes {
   Wide matrix; ///< the attention matrix and its mask, if it is stored
   Wide input;
   Wide workspace;
+  Wide forwardWorkspace;
 };
 
 BlockBytes blockBytes(const Shape &x, bool withExperts) {
@@ -94,8 +96,10 @@ BlockBytes blockBytes(const Shape &x, bool withExperts) {
                          : x.tokens * (x.heads / x.t) * x.s *
                                (2 * x.e + (x.dropout ? 1 : 0));
   bytes.input = x.e * whole * x.h;
-  bytes.workspace = x.e * (whole * 4 * x.h + x.tokens * saved.scratch +
-                           2 * x.s * (x.s / x.c));
+  Wide matrixOfHead = x.s * (x.s / x.c);
+  bytes.workspace =
+      x.e * (whole * 4 * x.h + x.tokens * saved.scratch + 2 * matrixOfHead);
+  bytes.forwardWorkspace = bytes.numbers + x.e * matrixOfHead;
   return bytes;
 }
 
@@ -108,6 +112,7 @@ void setBlockBytes(Layer &layer, const Shape &shape, bool withExperts) {
   layer.remade = toBytes(bytes.matrix);
   layer.checkpoint = toBytes(bytes.input);
   layer.workspace = toBytes(bytes.workspace);
+  layer.forwardWorkspace = toBytes(bytes.forwardWorkspace);
   layer.output = boundaryBytes(shape);
 }
 
@@ -117,6 +122,8 @@ void setHeadBytes(Layer &layer, const Shape &x) {
   layer.activation = toBytes(times * x.e * (whole * 2 * x.h + scores));
   layer.keptForWeight = toBytes(times * x.e * (whole * x.h + scores));
   layer.workspace = toBytes(x.e * whole * 2 * x.h);
+  layer.forwardWorkspace = layer.activation;
+  layer.checkpoint = boundaryBytes(x);
 }
 
 Bytes boundaryBytes(const Shape &x) {

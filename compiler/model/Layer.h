@@ -40,9 +40,9 @@ struct Layer {
   Ticks forward = 0;
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
-  Ticks overlapSaving = 0; ///< of a forward together with a backward
-  Ticks recomputeFull = 0; ///< what full recomputation adds to the backward ...
-  Ticks recomputeSelective = 0;  ///< ... and what selective adds
+  Ticks overlapSaving = 0;       ///< of a forward together with a backward
+  Ticks recomputeFull = 0;       ///< its part of R, where it is full ...
+  Ticks recomputeSelective = 0;  ///< ... and where it is selective
   uint64_t parameters = 0;       ///< count, of the whole layer
   uint64_t activeParameters = 0; ///< of those, what one token uses
   HeldParameters held;           ///< of those, what one device holds
@@ -50,9 +50,11 @@ struct Layer {
   Bytes keptForWeight = 0;
   Bytes output = 0; ///< what it hands to the next layer
   Bytes workspace = 0;
-  /// What full recomputation starts from: its input.
+  /// What full recomputation starts from in a stage that begins with it: its
+  /// input.
   Bytes checkpoint = 0;
   Bytes remade = 0; ///< of activation, what selective recomputation makes again
+  Bytes forwardWorkspace = 0; ///< of a forward that leaves nothing behind
   SourceLocation location;
 
   bool counted() const {

@@ -49,8 +49,10 @@ static Layer explicitLayer(const LayerSpec &spec, uint32_t tensorParallel) {
   layer.keptForWeight = spec.keptForWeight;
   layer.output = spec.outputBytes;
   layer.workspace = spec.workspaceBytes;
+  layer.checkpoint = spec.checkpointBytes;
   layer.remade = layer.activation - layer.keptForWeight;
-  layer.recomputeFull = layer.forward;
+  layer.recomputeFull = spec.recompute.given ? spec.recompute : spec.forward;
+  layer.recomputeSelective = spec.recompute;
   layer.location = spec.where;
   return layer;
 }
@@ -59,7 +61,7 @@ static void addExplicitLayers(const Spec &spec, Model &model) {
   for (const LayerSpec &of : spec.model.layers) {
     Layer layer = explicitLayer(of, spec.pipeline.tensorParallel);
     for (uint32_t i = 0; i < of.repeat.value; ++i) {
-      if (!model.layers.empty())
+      if (!of.checkpointBytes.given && !model.layers.empty())
         layer.checkpoint = model.layers.back().output;
       model.layers.push_back(layer);
     }
@@ -128,9 +130,10 @@ static bool checkBytes(const Spec &spec, const Model &model,
   Wide total = 0, parameters = 0;
   for (const Layer &layer : model.layers) {
     parameters += layer.parameters;
-    total += layer.parameters * state + layer.workspace +
-             (Wide(layer.activation) + 2 * Wide(layer.output)) *
-                 spec.pipeline.microbatches.value;
+    total +=
+        layer.parameters * state + layer.workspace + layer.forwardWorkspace +
+        (Wide(layer.activation) + layer.checkpoint + 2 * Wide(layer.output)) *
+            spec.pipeline.microbatches.value;
     if (total > kMaxTotal || parameters > kMaxTotal) {
       diagnostics.error(layer.location,
                         "up to this layer the bytes or parameters of " +

@@ -26,7 +26,6 @@ public:
       transformer(*spec.model.transformer);
     else
       explicitLayers();
-    recompute();
     zero();
     return diagnostics.errorCount() == errorsBefore;
   }
@@ -53,7 +52,6 @@ private:
   void sequence(const TransformerSpec &shape);
   void experts(const TransformerSpec &shape);
   void explicitLayers();
-  void recompute();
   void zero();
 
   const Spec &spec;
@@ -131,22 +129,6 @@ void Checker::experts(const TransformerSpec &shape) {
           "data_parallel x context_parallel");
 }
 
-void Checker::recompute() {
-  const Located<Recompute> &given = pipeline.recompute;
-  if (!recomputes(pipeline))
-    return;
-  const auto *all = std::get_if<RecomputePolicy>(&given.value);
-  if (all && *all == RecomputePolicy::Selective && spec.model.transformer &&
-      spec.model.transformer->flashAttention.value)
-    return noEffect(given.where, "recompute",
-                    "as selective with flash_attention, which never stores "
-                    "the attention matrix");
-  diagnostics.warning(given.where,
-                      "recompute has no operations of its own yet: its time "
-                      "is part of each backward, and module gpt does not run "
-                      "it");
-}
-
 void Checker::explicitLayers() {
   constexpr std::string_view kWhy =
       "on explicit layers, whose times and sizes are those of one device";
@@ -177,8 +159,8 @@ bool recomputes(const PipelineSpec &pipeline) {
   const Recompute &recompute = pipeline.recompute;
   if (const auto *all = std::get_if<RecomputePolicy>(&recompute))
     return active(*all);
-  const auto &list = std::get<std::vector<RecomputePolicy>>(recompute);
-  return std::any_of(list.begin(), list.end(), active);
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
+  return !list || std::any_of(list->begin(), list->end(), active);
 }
 
 uint32_t ranksPerNode(const Spec &spec) {

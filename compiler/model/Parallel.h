@@ -17,7 +17,7 @@ namespace sluice {
 /// that does not, and warns of keys without effect.
 bool checkParallel(const Spec &spec, Diagnostics &diagnostics);
 
-/// Whether any stage recomputes.
+/// Whether any stage recomputes, or may.
 bool recomputes(const PipelineSpec &pipeline);
 
 /// Ranks of one pipeline that share a node: as many as have their devices

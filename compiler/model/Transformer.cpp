@@ -11,8 +11,8 @@
 // Head: 2hVT each, for every prediction of a token. Embedding: a lookup, taken
 // as free. Tensor parallelism divides all of it by t.
 //
-// Recompute adds to the backward: selective T * s(q + v), the attention matrix
-// and its product with the values; full the whole forward.
+// Recompute: selective T * sq / t, the attention matrix, whose product with the
+// values is kept; full the whole forward.
 //
 // Messages in the group of devices of a rank take time if `cluster.group_link`
 // says how, and none else; they are not hidden behind computing. With M = the
@@ -174,7 +174,7 @@ Layer Builder::embedding() const {
   layer.name = "embedding";
   layer.kind = LayerKind::Embedding;
   setParameters(layer, embeddingParts(x), x);
-  layer.forward = clock.ticks(allReduce(x));
+  layer.forward = layer.recomputeFull = clock.ticks(allReduce(x));
   layer.output = boundaryBytes(x);
   return layer;
 }
@@ -193,7 +193,7 @@ Layer Builder::block(LayerKind kind, const LayerParts &parts,
       clock.ticks(flops.backwardInput, blockExchange(x, withExperts, true));
   layer.backwardWeight = clock.ticks(flops.backwardWeight);
   if (!x.flash)
-    layer.recomputeSelective = clock.ticks(attentionFlops(x));
+    layer.recomputeSelective = clock.ticks(x.tokens * x.s * x.queries() / x.t);
   layer.recomputeFull = layer.forward;
   return layer;
 }
@@ -207,7 +207,7 @@ Layer Builder::head() const {
   setParameters(layer, headParts(x), x);
   setHeadBytes(layer, x);
   Flops flops = headFlops(x);
-  layer.forward = clock.ticks(flops.forward);
+  layer.forward = layer.recomputeFull = clock.ticks(flops.forward);
   layer.backwardInput =
       clock.ticks(flops.backwardInput, allReduce(x) * (x.mtp + 1));
   layer.backwardWeight = clock.ticks(flops.backwardWeight);
@@ -258,6 +258,7 @@ public:
 void describeVariants(const TransformerSpec &x, Lines &lines) {
   namespace keys = stagekeys;
   lines.variant(keys::kDropout, x.dropout);
+  lines.variant(keys::kFlashAttention, x.flashAttention, 1);
   if (!x.kvLoraRank.given)
     lines.variant(keys::kHeadDim, x.headDim, x.hidden / x.heads);
   lines.variant(keys::kQkvBias, x.qkvBias, x.bias);
@@ -283,8 +284,6 @@ void describeVariants(const TransformerSpec &x, Lines &lines) {
 
 void describeGroup(const PipelineSpec &pipeline, Lines &lines) {
   namespace keys = stagekeys;
-  if (recomputes(pipeline))
-    lines.number(keys::kRecompute, 1);
   lines.variant(keys::kTensorParallel, pipeline.tensorParallel, 1);
   lines.variant(keys::kSequenceParallel, pipeline.sequenceParallel);
   lines.variant(keys::kContextParallel, pipeline.contextParallel, 1);

@@ -19,7 +19,7 @@ std::optional<std::vector<uint32_t>> cutLayers(const Spec &spec,
                                                uint32_t stages,
                                                Diagnostics &diagnostics);
 
-/// What recomputation adds to the backward of a layer.
+/// A layer's part of R.
 Ticks recomputeTime(const Layer &layer, RecomputePolicy policy);
 
 } // namespace sluice

@@ -10,41 +10,30 @@ namespace {
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
-/// Adds what a layer saves; what its backward makes again lies in the
-/// workspace, for one layer at a time.
-void addSaved(Stage &stage, const Layer &layer, RecomputePolicy policy) {
-  Bytes saved = layer.activation, kept = layer.keptForWeight;
-  switch (policy) {
-  case RecomputePolicy::None:
-    break;
-  case RecomputePolicy::Selective:
-    saved -= layer.remade;
-    break;
-  case RecomputePolicy::Full:
-    saved = std::min(layer.checkpoint, layer.activation);
-    kept = 0;
-    break;
-  }
-  Bytes again = policy == RecomputePolicy::Full ? layer.activation
-                                                : layer.activation - saved;
-  stage.bytes.activation += saved;
-  stage.bytes.keptForWeight += kept;
-  stage.bytes.workspace =
-      std::max(stage.bytes.workspace, layer.workspace + again);
+/// What of a layer's activation its forward keeps for the weights' gradients
+/// until after I, or by `policy` for R too.
+Bytes keptOf(const Layer &layer, RecomputePolicy policy) {
+  return policy == RecomputePolicy::Selective ? layer.activation - layer.remade
+                                              : layer.keptForWeight;
 }
 
-/// Adds one layer to a stage. The head is never computed again.
-void addLayer(Stage &stage, const Layer &layer, RecomputePolicy policy) {
-  if (layer.kind == LayerKind::Head)
-    policy = RecomputePolicy::None;
+/// Adds one layer to a stage.
+void addLayer(Stage &stage, const Layer &layer) {
+  RecomputePolicy policy = stage.recomputePolicy;
   stage.layers += layer.counted();
   stage.forward += layer.forward;
-  stage.backwardInput += layer.backwardInput + recomputeTime(layer, policy);
+  stage.backwardInput += layer.backwardInput;
   stage.backwardWeight += layer.backwardWeight;
   stage.overlapSaving += layer.overlapSaving;
   stage.parameterCount += layer.parameters;
   stage.activeParameterCount += layer.activeParameters;
-  addSaved(stage, layer, policy);
+  stage.recompute += recomputeTime(layer, policy);
+  stage.bytes.activation += layer.activation;
+  stage.bytes.keptForWeight += keptOf(layer, policy);
+  stage.bytes.workspace = std::max(stage.bytes.workspace, layer.workspace);
+  if (policy == RecomputePolicy::Full)
+    stage.bytes.workspace =
+        std::max(stage.bytes.workspace, layer.forwardWorkspace);
 }
 
 /// Whether `pipeline.recompute` has one policy for all stages, or as many as
@@ -62,11 +51,23 @@ bool checkRecompute(const Spec &spec, uint32_t stages,
   return false;
 }
 
-/// The policy of a stage.
-RecomputePolicy policyOf(const Spec &spec, size_t stage) {
+/// The policy of a stage whose layers are [begin, end): that of the spec, but
+/// for one that has no layers, and for selective where nothing is made again.
+RecomputePolicy policyOf(const Spec &spec, const Model &model, size_t stage,
+                         size_t begin, size_t end) {
   const Recompute &recompute = spec.pipeline.recompute;
   const auto *list = std::get_if<std::vector<RecomputePolicy>>(&recompute);
-  return list ? (*list)[stage] : std::get<RecomputePolicy>(recompute);
+  const auto *all = std::get_if<RecomputePolicy>(&recompute);
+  RecomputePolicy policy = list  ? (*list)[stage]
+                           : all ? *all
+                                 : RecomputePolicy::None; // auto: not yet known
+  auto does = [&](const Layer &layer) {
+    return policy != RecomputePolicy::Selective || layer.remade != 0;
+  };
+  return std::any_of(model.layers.begin() + begin, model.layers.begin() + end,
+                     does)
+             ? policy
+             : RecomputePolicy::None;
 }
 
 /// Bytes of what the stage holds itself, and of the tied table if it has the
@@ -116,9 +117,12 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
   stage.firstLayer = counted;
   stage.location =
       begin < end ? model.layers[begin].location : spec.pipeline.layout.where;
+  stage.recomputePolicy = policy;
+  if (policy == RecomputePolicy::Full)
+    stage.bytes.checkpoint = model.layers[begin].checkpoint;
   HeldParameters held;
   for (size_t i = begin; i < end; ++i) {
-    addLayer(stage, model.layers[i], policy);
+    addLayer(stage, model.layers[i]);
     held += model.layers[i].held;
   }
   bool embedding =
@@ -143,8 +147,8 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
   uint32_t counted = 0;
   for (Id stage = 0; stage < stages; ++stage) {
     size_t end = begin + (*counts)[stage];
-    graph.stages.push_back(
-        makeStage(spec, model, begin, end, counted, policyOf(spec, stage)));
+    graph.stages.push_back(makeStage(spec, model, begin, end, counted,
+                                     policyOf(spec, model, stage, begin, end)));
     counted += graph.stages.back().layers;
     if (stage + 1 < stages)
       graph.edges.push_back(

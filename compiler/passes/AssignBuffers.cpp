@@ -5,13 +5,15 @@
 // them out; the events that order them are added where streams and events do
 // not imply it already. A message takes over no bytes that it might have to
 // wait for. Every wait goes forward in the list, so the plan stays free of
-// deadlock.
+// deadlock. Values of one stage and kind that take turns at one place end up in
+// one buffer.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
 #include "compiler/passes/Packing.h"
 #include "compiler/passes/PassManager.h"
 
+#include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -136,6 +138,7 @@ private:
   void begin(uint32_t op, bool joins);
   void wait(uint32_t op, uint32_t earlier);
   void waitForBytes(uint32_t op, Id buffer);
+  void merge();
 
   RankPlan &rank;
   Accesses accesses;
@@ -231,6 +234,32 @@ void Sharing::run() {
     for (uint32_t member = op; member < end; ++member)
       begin(member, /*joins=*/member > op);
   }
+  merge();
+}
+
+/// Makes one buffer of those that differ in nothing; the events are there that
+/// let one follow the other.
+void Sharing::merge() {
+  llvm::DenseMap<std::pair<Bytes, uint64_t>, Id> known; // by place and owner
+  std::vector<Id> numberOf(rank.buffers.size());
+  Id count = 0;
+  for (Id id = 0; id < rank.buffers.size(); ++id) {
+    Buffer buffer = rank.buffers[id];
+    numberOf[id] = count;
+    if (accesses.shared(id)) {
+      uint64_t owner = uint64_t(buffer.stage) * kBufferKindCount +
+                       static_cast<uint64_t>(buffer.kind);
+      Id first = known.try_emplace({buffer.offset, owner}, count).first->second;
+      if (first != count && rank.buffers[first].bytes == buffer.bytes) {
+        numberOf[id] = first;
+        continue;
+      }
+    }
+    rank.buffers[count++] = buffer;
+  }
+  rank.buffers.resize(count);
+  for (Operand &use : rank.operands)
+    use.buffer = numberOf[use.buffer];
 }
 
 /// Rewrites the waits of `op` and adds those of the buffers that it touches

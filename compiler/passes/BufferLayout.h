@@ -25,8 +25,9 @@ constexpr bool beginsStep(const PlanOp &op) {
 void placeApart(RankPlan &rank);
 
 /// Lets buffers share bytes where one begins at a later step of the list than
-/// another ends, and adds the waits that make this order certain. Drops waits
-/// that others imply. O(ops · streams + operands + n log n) for n buffers.
+/// another ends, and adds the waits that make this order certain; those that
+/// then differ in nothing become one. Drops waits that others imply. O(ops ·
+/// streams + operands + n log n) for n buffers.
 void placeShared(RankPlan &rank);
 
 } // namespace sluice

@@ -2,21 +2,21 @@
 //
 // Needs stages, the data between them, and orders, which tell the backwards
 // that are split. Promises for every microbatch and
-// stage one F and, where the stage has a backward, one B or one I and one W;
-// values for every dependence: Activation and Gradient along the edges, Saved
-// (F to B or I) and Kept (F to B, or to I and W), Order from I to W. Linear in
-// what it makes.
+// stage one F and, where the stage has a backward, one B or one I and one W,
+// and an R where it recomputes; values for every dependence: Activation and
+// Gradient along the edges, Saved (F to B or I) and Kept (F to B, or to I and
+// W), Order from I to W. R makes Saved instead of F, of the Kept that F leaves,
+// or both, of the Checkpoint that F leaves. Linear in what it makes.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/GraphBuilder.h"
 #include "compiler/passes/PassManager.h"
 
-#include "llvm/ADT/STLExtras.h"
-
 namespace sluice {
 
 namespace {
-/// Numbers nodes microbatch by microbatch, stage by stage: F, then B or I, W.
+/// Numbers nodes microbatch by microbatch, stage by stage: F, then R, B or I,
+/// W.
 class GraphBuilder {
 public:
   GraphBuilder(const StageGraph &cut, uint32_t microbatches,
@@ -24,17 +24,22 @@ public:
   Graph build(TimeUnit unit);
 
 private:
-  /// F of a stage-microbatch; its B or I, and its W, are the next ones.
+  /// F of a stage-microbatch; its R, its B or I, and its W are the next ones.
   Id forwardOf(Id stage, Id microbatch) const {
     return firstNode[size_t(microbatch) * graph.stages.size() + stage];
   }
+  /// B or I.
+  Id backwardOf(Id stage, Id microbatch) const {
+    return forwardOf(stage, microbatch) + 1 + graph.stages[stage].recomputes();
+  }
   bool isSplit(Id stage, Id microbatch) const {
     size_t cell = size_t(microbatch) * graph.stages.size() + stage;
-    return firstNode[cell + 1] - firstNode[cell] == 3;
+    return firstNode[cell + 1] - backwardOf(stage, microbatch) == 2;
   }
   void addNode(Op op, Id stage, Id microbatch);
   void addValue(ValueKind kind, Bytes bytes, std::initializer_list<Id> users);
   void addForward(Id stage, Id microbatch);
+  void addLeft(Op op, Id stage, Id microbatch);
   void addBackward(Id stage, Id microbatch);
 
   Graph graph;
@@ -55,9 +60,10 @@ GraphBuilder::GraphBuilder(const StageGraph &cut, uint32_t microbatches,
   for (Id microbatch = 0; microbatch < microbatches; ++microbatch)
     for (Id stage = 0; stage < graph.stages.size(); ++stage) {
       firstNode.push_back(next);
-      next += !graph.stages[stage].backward ? 1
-              : splits(stage, microbatch)   ? 3
-                                            : 2;
+      const Stage &of = graph.stages[stage];
+      next += !of.backward                ? 1
+              : splits(stage, microbatch) ? 3 + of.recomputes()
+                                          : 2 + of.recomputes();
     }
   firstNode.push_back(next);
   out.resize(graph.stages.size());
@@ -106,13 +112,33 @@ void GraphBuilder::addForward(Id stage, Id microbatch) {
              {forwardOf(graph.edges[edge].to, microbatch)});
   if (!info.backward)
     return;
-  Id first = forwardOf(stage, microbatch) + 1; // B or I
-  addValue(ValueKind::Saved, info.bytes.activation - info.bytes.keptForWeight,
-           {first});
-  if (isSplit(stage, microbatch))
-    addValue(ValueKind::Kept, info.bytes.keptForWeight, {first, first + 1});
-  else if (info.bytes.keptForWeight != 0)
-    addValue(ValueKind::Kept, info.bytes.keptForWeight, {first});
+  addLeft(Op::Forward, stage, microbatch);
+  if (!info.recomputes())
+    return;
+  addNode(Op::Recompute, stage, microbatch);
+  addLeft(Op::Recompute, stage, microbatch);
+}
+
+/// Adds what `op`, F or R, leaves for the operations after it.
+void GraphBuilder::addLeft(Op op, Id stage, Id microbatch) {
+  const Stage &info = graph.stages[stage];
+  Id backward = backwardOf(stage, microbatch);
+  if (op == Op::Forward && info.hasCheckpoint())
+    addValue(ValueKind::Checkpoint, info.bytes.checkpoint, {backward - 1});
+  if (op == info.savedBy())
+    addValue(ValueKind::Saved, info.bytes.activation - info.bytes.keptForWeight,
+             {backward});
+  if (op != info.keptBy())
+    return;
+  bool split = isSplit(stage, microbatch), read = op != info.savedBy();
+  if (!split && !read && info.bytes.keptForWeight == 0)
+    return;
+  addValue(ValueKind::Kept, info.bytes.keptForWeight, {});
+  if (read)
+    graph.uses.push_back(backward - 1);
+  graph.uses.push_back(backward);
+  if (split)
+    graph.uses.push_back(backward + 1);
 }
 
 void GraphBuilder::addBackward(Id stage, Id microbatch) {
@@ -121,10 +147,10 @@ void GraphBuilder::addBackward(Id stage, Id microbatch) {
   for (Id edge : in[stage])
     if (graph.stages[graph.edges[edge].from].backward)
       addValue(ValueKind::Gradient, graph.edges[edge].bytes,
-               {forwardOf(graph.edges[edge].from, microbatch) + 1});
+               {backwardOf(graph.edges[edge].from, microbatch)});
   if (!split)
     return;
-  addValue(ValueKind::Order, 0, {forwardOf(stage, microbatch) + 2});
+  addValue(ValueKind::Order, 0, {backwardOf(stage, microbatch) + 1});
   addNode(Op::BackwardWeight, stage, microbatch);
 }
 
@@ -145,28 +171,7 @@ Graph buildGraph(const StageGraph &stages, const Orders &orders,
   });
 }
 
-/// What a stage's I computed again, its W would need too, and nothing keeps it.
-static bool checkRecompute(const Compilation &c) {
-  const Located<Recompute> &recompute = c.spec->pipeline.recompute;
-  const auto *list =
-      std::get_if<std::vector<RecomputePolicy>>(&recompute.value);
-  bool split = llvm::any_of(c.orders->entries, [&](const OrderEntry &entry) {
-    RecomputePolicy policy =
-        list ? (*list)[entry.stage] : std::get<RecomputePolicy>(*recompute);
-    return entry.op == Op::BackwardWeight && policy == RecomputePolicy::Full;
-  });
-  if (split)
-    c.diagnostics
-        .error(recompute.where,
-               "pipeline.recompute is full, which is not supported yet where "
-               "a backward is split into I and W")
-        .note("selective fits a split backward, and full a fused one");
-  return !split;
-}
-
 bool passes::BuildGraph(Compilation &c) {
-  if (!checkRecompute(c))
-    return false;
   c.graph = buildGraph(*c.stages, *c.orders, c.spec->pipeline.microbatches,
                        c.spec->model.timeUnit);
   return true;

@@ -294,6 +294,8 @@ static BufferKind bufferKind(ValueKind kind) {
     return BufferKind::Gradient;
   case ValueKind::Saved:
     return BufferKind::Saved;
+  case ValueKind::Checkpoint:
+    return BufferKind::Checkpoint;
   case ValueKind::Kept:
   case ValueKind::Order:
     return BufferKind::Kept;
@@ -305,7 +307,8 @@ static BufferKind bufferKind(ValueKind kind) {
 /// inputs works in place on what it finds.
 static Access accessOf(Op op, ValueKind kind) {
   bool inPlace = kind == ValueKind::Saved || kind == ValueKind::Kept;
-  return inPlace && op != Op::BackwardWeight ? Access::Update : Access::Read;
+  bool isBackward = op == Op::Backward || op == Op::BackwardInput;
+  return inPlace && isBackward ? Access::Update : Access::Read;
 }
 
 void Lowering::addInput(Id rank, Id node, Id value) {

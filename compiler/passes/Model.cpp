@@ -1,11 +1,15 @@
 //===- Model.cpp - The passes `build-model` and `partition` ---------------===//
 //
 // build-model: needs a spec, gives its layers. partition: cuts them into
-// as many stages as the schedule has. Both fail on what keys of the spec mean
-// together, with their places.
+// as many stages as the schedule has, with the recompute policy of each, by a
+// search where the spec leaves that open. Both fail on what keys of the spec
+// mean together, with their places.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
+#include "compiler/passes/RecomputeSearch.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 namespace sluice {
 
@@ -23,17 +27,52 @@ static void dropBackward(Stage &stage, bool isTransformer) {
   stage.backwardInput = stage.backwardWeight = 0;
   stage.bytes.gradients = stage.bytes.optimizer = 0;
   stage.bytes.activation = stage.bytes.keptForWeight = 0;
+  stage.recomputePolicy = RecomputePolicy::None;
+  stage.bytes.checkpoint = 0;
+  stage.recompute = 0;
   stage.tiedTo = kNone;
   stage.bytes.tied = 0;
 }
 
+/// Tells of a policy that no stage follows.
+static void checkRecompute(Compilation &c) {
+  const Located<Recompute> &given = c.spec->pipeline.recompute;
+  const auto *all = std::get_if<RecomputePolicy>(&*given);
+  const auto *list = std::get_if<std::vector<RecomputePolicy>>(&*given);
+  auto asks = [](RecomputePolicy of) { return of != RecomputePolicy::None; };
+  bool isAsked = all    ? asks(*all)
+                 : list ? llvm::any_of(*list, asks)
+                        : !c.choice->trains; // auto may have chosen none
+  if (!isAsked || llvm::any_of(c.stages->stages,
+                               [](const Stage &of) { return of.recomputes(); }))
+    return;
+  Diagnostic &told = c.diagnostics.warning(
+      given.where, "pipeline.recompute has no effect" +
+                       (c.choice->trains ? std::string()
+                                         : " with schedule " +
+                                               c.spec->pipeline.schedule.value +
+                                               ", which has no backward"));
+  if (c.choice->trains && all)
+    told.note("selective makes again what I needs and W does not, as the "
+              "matrix of an attention that is not flash attention; the layers "
+              "save nothing of the kind");
+}
+
 bool passes::PartitionModel(Compilation &c) {
-  c.stages = partition(*c.spec, *c.model, c.choice->stages, c.diagnostics);
+  std::optional<Spec> chosen;
+  if (std::holds_alternative<RecomputeAuto>(*c.spec->pipeline.recompute)) {
+    chosen = c.spec;
+    chosen->pipeline.recompute.value =
+        Recompute(searchRecompute(*c.spec, c.choice->stages));
+  }
+  c.stages = partition(chosen ? *chosen : *c.spec, *c.model, c.choice->stages,
+                       c.diagnostics);
   if (!c.stages)
     return false;
   if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
       dropBackward(stage, c.spec->model.transformer.has_value());
+  checkRecompute(c);
   return true;
 }
 

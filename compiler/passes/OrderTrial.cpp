@@ -48,6 +48,11 @@ void OrderTrial::addWay(Id number, bool gradient, const Network &network,
   (gradient ? backwardIn : forwardIn)[target].push_back(way);
 }
 
+/// Whether `op` waits for what other stages hand on, and hands on itself.
+static bool handsOn(Op op) {
+  return op != Op::BackwardWeight && op != Op::Recompute;
+}
+
 /// Whether all that `entry` waits for is known; raises `start` to when it is
 /// there. Else notes what `rank` is to be woken by.
 bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
@@ -57,6 +62,8 @@ bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
   bool forward = entry.op == Op::Forward;
   if (!forward && entry.microbatch >= forwards[entry.stage])
     return false;
+  if (!handsOn(entry.op))
+    return true;
   const std::vector<Id> &in = (forward ? forwardIn : backwardIn)[entry.stage];
   for (Id way : in)
     if (entry.microbatch >= sentCount[way]) {
@@ -71,7 +78,7 @@ bool OrderTrial::isReady(Id rank, const OrderEntry &entry, Ticks &start) {
 /// Hands on what the entry at `position`, which lasts until `end`, computes.
 void OrderTrial::finish(uint32_t position, Ticks end) {
   const OrderEntry &entry = orders->entries[position];
-  if (entry.op == Op::BackwardWeight)
+  if (!handsOn(entry.op))
     return;
   bool forward = entry.op == Op::Forward;
   (forward ? forwardAt : backwardAt)[cell(entry.stage, entry.microbatch)] =
@@ -169,24 +176,42 @@ void OrderTrial::forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const {
   }
 }
 
+/// Kinds of what a stage keeps of a microbatch.
+static constexpr unsigned kSlots = 3;
+
+/// Visits what `op` leaves for later operations on its stage and microbatch,
+/// and what it is the last to use.
+static void forStored(
+    const Stage &stage, Op op,
+    llvm::function_ref<void(unsigned slot, Bytes bytes, bool opens)> visit) {
+  if (!stage.backward)
+    return;
+  auto each = [&](unsigned slot, Bytes bytes, Op from, Op last, Op lastSplit) {
+    if (op == from)
+      visit(slot, bytes, true);
+    else if (op == last || op == lastSplit)
+      visit(slot, bytes, false);
+  };
+  Bytes kept = stage.bytes.keptForWeight;
+  each(0, stage.bytes.activation - kept, stage.savedBy(), Op::Backward,
+       Op::BackwardInput);
+  each(1, kept, stage.keptBy(), Op::Backward, Op::BackwardWeight);
+  if (stage.hasCheckpoint())
+    each(2, stage.bytes.checkpoint, Op::Forward, Op::Recompute, Op::Recompute);
+}
+
 std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
   std::vector<Bytes> least;
   for (Id rank = 0; rank < ranks; ++rank) {
     Bytes live = 0, most = 0;
     for (const OrderEntry &entry : order.rank(rank)) {
-      const Stage &stage = cut.stages[entry.stage];
-      if (!stage.backward)
-        continue;
-      Bytes kept = alignedSize(stage.bytes.keptForWeight);
-      Bytes saved =
-          alignedSize(stage.bytes.activation - stage.bytes.keptForWeight);
-      if (entry.op == Op::Forward)
-        live += saved + kept;
+      Bytes ended = 0;
+      forStored(cut.stages[entry.stage], entry.op,
+                [&](unsigned, Bytes bytes, bool opens) {
+                  (opens ? live : ended) += alignedSize(bytes);
+                });
       most = std::max(most, live);
-      if (entry.op == Op::Backward || entry.op == Op::BackwardInput)
-        live -= saved;
-      if (entry.op == Op::Backward || entry.op == Op::BackwardWeight)
-        live -= kept;
+      live -= ended;
     }
     forTied(rank, [&](Bytes bytes) {
       most = std::max(most, live + alignedSize(bytes));
@@ -201,7 +226,8 @@ std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
 /// first operation that touches it to that of the last (BufferLayout.h).
 class OrderTrial::RankWalk {
 public:
-  /// `table` has an entry for each cell of a way and two for each of a stage.
+  /// `table` has an entry for each cell of a way and kSlots for each of a
+  /// stage.
   RankWalk(const OrderTrial &of, Id number, std::vector<uint32_t> &table)
       : trial(of), rank(number), next(of.waysOf[number].size(), 0),
         numbers(table) {}
@@ -230,9 +256,9 @@ private:
   size_t carried(Id way, Id microbatch) const {
     return trial.cell(way, microbatch);
   }
-  size_t stored(Id stage, Id microbatch, bool kept) const {
+  size_t stored(Id stage, Id microbatch, unsigned slot) const {
     auto rows = static_cast<Id>(trial.ways.size());
-    return trial.cell(rows + 2 * stage + kept, microbatch);
+    return trial.cell(rows + kSlots * stage + slot, microbatch);
   }
   void open(size_t entry, Bytes bytes) {
     if (bytes == 0)
@@ -250,7 +276,6 @@ private:
   void messagesUntil(Ticks time);
   bool isBefore(Id number, Ticks time) const;
   void compute(const OrderEntry &entry);
-  void computeSaved(const OrderEntry &entry);
 
   const OrderTrial &trial;
   Id rank;
@@ -292,8 +317,12 @@ void OrderTrial::RankWalk::messagesUntil(Ticks time) {
 }
 
 void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
-  computeSaved(entry);
-  if (entry.op == Op::BackwardWeight)
+  forStored(trial.cut.stages[entry.stage], entry.op,
+            [&](unsigned slot, Bytes bytes, bool opens) {
+              size_t key = stored(entry.stage, entry.microbatch, slot);
+              opens ? open(key, bytes) : close(key, bytes);
+            });
+  if (!handsOn(entry.op))
     return;
   bool forward = entry.op == Op::Forward;
   for (Id way : (forward ? trial.forwardOut : trial.backwardOut)[entry.stage])
@@ -302,26 +331,9 @@ void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
     close(carried(way, entry.microbatch), bytesOf(way));
 }
 
-/// What an operation saves, or lets go.
-void OrderTrial::RankWalk::computeSaved(const OrderEntry &entry) {
-  const Stage &stage = trial.cut.stages[entry.stage];
-  if (!stage.backward)
-    return;
-  for (bool isKept : {false, true}) {
-    Bytes bytes = isKept ? stage.bytes.keptForWeight
-                         : stage.bytes.activation - stage.bytes.keptForWeight;
-    size_t key = stored(entry.stage, entry.microbatch, isKept);
-    Op other = isKept ? Op::BackwardInput : Op::BackwardWeight; // lets it be
-    if (entry.op == Op::Forward)
-      open(key, bytes);
-    else if (entry.op != other)
-      close(key, bytes);
-  }
-}
-
 std::vector<Bytes> OrderTrial::arenas() const {
   std::vector<uint32_t> table(
-      cell(static_cast<Id>(ways.size() + 2 * cut.stages.size()), 0));
+      cell(static_cast<Id>(ways.size() + kSlots * cut.stages.size()), 0));
   std::vector<Bytes> bytes;
   for (Id rank = 0; rank < ranks; ++rank)
     bytes.push_back(stateBytes(rank) +

@@ -118,6 +118,7 @@ bool passes::OrderOps(Compilation &c) {
   const ScheduleChoice &choice = *c.choice;
   if (choice.orders) {
     c.orders = choice.orders;
+    addRecomputes(*c.orders, c.stages->stages);
     return true;
   }
   c.orders = ordersWith(choice, *c.stages,

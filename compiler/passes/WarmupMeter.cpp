@@ -74,9 +74,12 @@ Counts WarmupMeter::raisedThatRuns(const Counts &counts) {
 
 Orders WarmupMeter::listed(const std::vector<RankProgram> &programs) const {
   auto trained = [&](Id stage) { return c.stages->stages[stage].backward; };
-  return listOrders({choice.sizes, choice.placement, choice.info->lanes,
-                     choice.splitBackward, trained},
-                    programs);
+  Orders orders =
+      listOrders({choice.sizes, choice.placement, choice.info->lanes,
+                  choice.splitBackward, trained},
+                 programs);
+  addRecomputes(orders, c.stages->stages);
+  return orders;
 }
 
 Orders WarmupMeter::ordersOf(const Counts &counts) const {
@@ -133,9 +136,16 @@ Bytes WarmupMeter::bytesPerCount(Id rank) const {
   Bytes each = 1;
   for (const Placement::Holding &held :
        choice.placement.holdingsOf(rank, choice.sizes.microbatches)) {
-    const StageBytes &bytes = c.stages->stages[held.stage].bytes;
-    each = std::max(each, alignedSize(bytes.activation - bytes.keptForWeight) +
-                              alignedSize(bytes.keptForWeight));
+    const Stage &stage = c.stages->stages[held.stage];
+    const StageBytes &bytes = stage.bytes;
+    auto left = [](bool isLeft, Bytes of) {
+      return isLeft ? alignedSize(of) : 0;
+    };
+    each = std::max(
+        each, left(stage.hasCheckpoint(), bytes.checkpoint) +
+                  left(stage.savedBy() == Op::Forward,
+                       bytes.activation - bytes.keptForWeight) +
+                  left(stage.keptBy() == Op::Forward, bytes.keptForWeight));
   }
   return each;
 }

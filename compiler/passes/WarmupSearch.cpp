@@ -347,9 +347,12 @@ Counts WarmupSearch::run() {
 Orders ordersWith(const ScheduleChoice &choice, const StageGraph &stages,
                   llvm::ArrayRef<uint32_t> counts) {
   auto trained = [&](Id stage) { return stages.stages[stage].backward; };
-  return listOrders({choice.sizes, choice.placement, choice.info->lanes,
-                     choice.splitBackward, trained},
-                    choice.info->programs(choice.sizes, counts));
+  Orders orders =
+      listOrders({choice.sizes, choice.placement, choice.info->lanes,
+                  choice.splitBackward, trained},
+                 choice.info->programs(choice.sizes, counts));
+  addRecomputes(orders, stages.stages);
+  return orders;
 }
 
 /// `counts` rank by rank.

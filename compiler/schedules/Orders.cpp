@@ -3,6 +3,7 @@
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace sluice {
 
@@ -177,6 +178,32 @@ Orders listOrders(const ListProblem &problem,
     orders.firstOfRank.push_back(static_cast<Id>(orders.entries.size()));
   }
   return orders;
+}
+
+void addRecomputes(Orders &orders, llvm::ArrayRef<Stage> stages) {
+  if (llvm::none_of(stages, [](const Stage &of) { return of.recomputes(); }))
+    return;
+  auto isFollowed = [&](const OrderEntry &entry) {
+    return (entry.op == Op::Backward || entry.op == Op::BackwardInput) &&
+           stages[entry.stage].recomputes();
+  };
+  std::vector<OrderEntry> all;
+  all.reserve(orders.entries.size() / 2 * 3);
+  Id begin = 0; // of a rank's entries
+  for (Id &end : llvm::drop_begin(orders.firstOfRank)) {
+    for (Id at = begin, unit = at; at < end; at = unit) {
+      while (orders.entries[unit++].joined && unit < end) {
+      }
+      llvm::ArrayRef<OrderEntry> together =
+          llvm::ArrayRef(orders.entries).slice(at, unit - at);
+      for (const OrderEntry &entry : together)
+        if (isFollowed(entry))
+          all.push_back({entry.stage, entry.microbatch, Op::Recompute, false});
+      llvm::append_range(all, together);
+    }
+    begin = std::exchange(end, static_cast<Id>(all.size()));
+  }
+  orders.entries = std::move(all);
 }
 
 namespace {

@@ -46,7 +46,12 @@ struct ListProblem {
 Orders listOrders(const ListProblem &problem,
                   llvm::ArrayRef<RankProgram> programs);
 
-/// The same in nodes of `graph`; what it lacks becomes kNone, which
+/// Adds the R of every stage that recomputes: directly before its B or I, or
+/// before the pair that this is part of. So it may run while the gradient is
+/// still on its way. Linear.
+void addRecomputes(Orders &orders, llvm::ArrayRef<Stage> stages);
+
+/// `orders` in nodes of `graph`; what it lacks becomes kNone, which
 /// verifySchedule refuses. Linear.
 Schedule findInGraph(const Graph &graph, const Orders &orders);
 

@@ -6,30 +6,37 @@
 // of stages on a rank.
 //
 // A chain of stages; rank r holds a < … < z (one stage: a = z). F, I, W: times
-// of a stage; M: its saved bytes per microbatch, of which K stay until W; A:
-// bytes that r has for them. path(x, y): time of the chain from the start of x
-// to the start of y, messages between ranks included.
+// of a stage, R where it recomputes, else 0; M: what its backward needs of a
+// microbatch in bytes, of which K stay until W; L: what its forward leaves, M
+// where it does not recompute; A: bytes that r has for them. path(x, y): time
+// of the chain from the start of x to the start of y, messages between ranks
+// included; the R of the last stage is on it, the others may be done while the
+// gradient is on its way.
 //   head   The first backward on r comes path(F_a, I_z) after its first forward
-//          at least, and only forwards that fit can run until then:
-//          idle ≥ path(F_a, I_z) - max{Σ x_c F_c : Σ x_c M_c ≤ A, x_c ≤ m}.
+//          at least, and only forwards that fit, and R of them, can run until
+//          then: idle ≥ path(F_a, I_z)
+//                 - max{Σ x_c F_c + Σ y_c R_c :
+//                       Σ x_c L_c + Σ y_c (M_c - L_c) ≤ A, x_c, y_c ≤ m}.
 //   tail   The last forward on r is one of z. Until I_a of its microbatch pass
 //          path(F_z, I_a) - F_z, and only what is in memory then can run, less
 //          that I_a and its W:
 //          idle ≥ path(F_z, I_a) - F_z + I_a + W_a
-//                 - max{Σ x_c (I_c + W_c) + Σ y_c W_c :
-//                       Σ x_c M_c + Σ y_c K_c ≤ A, x_c + y_c ≤ m}.
+//                 - max{Σ x_c (R_c + I_c + W_c) + Σ y_c W_c :
+//                       Σ x_c L_c + Σ y_c K_c ≤ A, x_c + y_c ≤ m}.
 //   Both windows are apart if not all forwards fit (the last cannot come before
 //   the first backward): add them; else take the larger.
-//   bytes  Each microbatch holds M_c from F_c to the end of I_c and K_c for W_c
-//          (Little's law): A·span ≥ m·Σ_c (M_c (path(F_c, I_c) + I_c) + K_c
-//          W_c).
-//   So span_r ≥ max(m Σ_c (F_c+I_c+W_c) + idle, bytes).
+//   bytes  Each microbatch holds L_c from F_c to R_c, M_c from there to the end
+//          of I_c and K_c for W_c (Little's law):
+//          A·span ≥ m·Σ_c (L_c (max(path(F_c, I_c), F_c + R_c) - R_c)
+//                          + M_c (R_c + I_c) + K_c W_c).
+//   So span_r ≥ max(m Σ_c (F_c+R_c+I_c+W_c) + idle, bytes).
 //   start  Rank r cannot start before path(F_0, F_a).
 //   finish After the last I on r its gradient passes every stage before a, and
 //          each of these ends with the W of that microbatch. Of r's own W only
 //          as many can be put off until after its last I as fit.
-//   makespan ≥ start + span_r, and ≥ start + m Σ_c (F_c+I_c) + W not put off +
-//   idle + finish.
+//   makespan ≥ start + span_r, and ≥ start + m Σ_c (F_c+R_c+I_c) + W not put
+//   off
+//   + idle + finish.
 // With one stage a rank the maxima are over one kind and exact; with several
 // they are bounded by filling memory with what works most per byte.
 //
@@ -106,6 +113,17 @@ private:
   Bytes keptOf(Id id) const {
     return std::min(stage(id).bytes.keptForWeight, stage(id).bytes.activation);
   }
+  Ticks recomputeOf(Id id) const {
+    return stage(id).recomputes() ? stage(id).recompute : 0;
+  }
+  /// What a forward leaves, at most what its backward needs.
+  Bytes leftOf(Id id) const {
+    const StageBytes &bytes = stage(id).bytes;
+    Bytes left = !stage(id).recomputes()     ? bytes.activation
+                 : stage(id).hasCheckpoint() ? bytes.checkpoint
+                                             : bytes.keptForWeight;
+    return std::min(left, bytes.activation);
+  }
   void addTimes();
   __int128 message(Id edge, bool back) const;
   std::optional<Bytes> roomOf(const std::vector<Id> &stages) const;
@@ -141,7 +159,8 @@ void ChainBound::addTimes() {
   for (Id s = 1; s < count; ++s)
     forwardAt[s] =
         forwardAt[s - 1] + stage(s - 1).forward + message(s - 1, false);
-  turn = forwardAt[count - 1] + stage(count - 1).forward;
+  turn =
+      forwardAt[count - 1] + stage(count - 1).forward + recomputeOf(count - 1);
   for (Id s = count - 1; s-- > 0;)
     backwardAt[s] =
         backwardAt[s + 1] + stage(s + 1).backwardInput + message(s, true);
@@ -179,8 +198,11 @@ std::optional<Bytes> ChainBound::roomOf(const std::vector<Id> &stages) const {
 __int128 ChainBound::head(const RankStages &rank) const {
   std::vector<Item> forwards;
   for (Id id : rank.stages)
-    forwards.push_back(
-        {stage(id).forward, stage(id).bytes.activation, graph.microbatches});
+    forwards.push_back({stage(id).forward, leftOf(id), graph.microbatches});
+  for (Id id : rank.stages)
+    if (Ticks again = recomputeOf(id); again != 0)
+      forwards.push_back(
+          {again, stage(id).bytes.activation - leftOf(id), graph.microbatches});
   if (forwards.size() == 1 && rank.room && forwards[0].bytes != 0) {
     Bytes fit = *rank.room / forwards[0].bytes; // whole ones only
     return path(rank.stages.front(), rank.stages.back()) -
@@ -198,8 +220,9 @@ __int128 ChainBound::tail(const RankStages &rank) const {
   std::vector<Item> items;
   for (Id id : rank.stages) {
     const Stage &of = stage(id);
-    items.push_back({__int128(of.backwardInput) + of.backwardWeight,
-                     of.bytes.activation, graph.microbatches});
+    items.push_back(
+        {__int128(recomputeOf(id)) + of.backwardInput + of.backwardWeight,
+         leftOf(id), graph.microbatches});
     items.push_back({of.backwardWeight, keptOf(id), graph.microbatches});
   }
   if (rank.stages.size() > 1 || !rank.room)
@@ -226,7 +249,7 @@ __int128 ChainBound::idle(const RankStages &rank) const {
   __int128 after = std::max<__int128>(tail(rank), 0);
   __int128 all = 0;
   for (Id id : rank.stages)
-    all += m * stage(id).bytes.activation;
+    all += m * leftOf(id);
   bool apart = rank.room && all > __int128(*rank.room);
   return apart ? before + after : std::max(before, after);
 }
@@ -238,9 +261,13 @@ __int128 ChainBound::byteTime(const RankStages &rank) const {
     return 0;
   __int128 product = 0;
   for (Id id : rank.stages) {
-    __int128 held = 0, kept = 0;
-    if (__builtin_mul_overflow(__int128(stage(id).bytes.activation),
-                               path(id, id) + stage(id).backwardInput, &held) ||
+    __int128 again = recomputeOf(id);
+    __int128 left = std::max(path(id, id), stage(id).forward + again) - again;
+    __int128 held = 0, needed = 0, kept = 0;
+    if (__builtin_mul_overflow(__int128(leftOf(id)), left, &held) ||
+        __builtin_mul_overflow(__int128(stage(id).bytes.activation),
+                               again + stage(id).backwardInput, &needed) ||
+        __builtin_add_overflow(held, needed, &held) ||
         __builtin_mul_overflow(__int128(keptOf(id)),
                                __int128(stage(id).backwardWeight), &kept) ||
         __builtin_add_overflow(held, kept, &held) ||
@@ -271,7 +298,8 @@ __int128 ChainBound::weightsLeft(const RankStages &rank) const {
 __int128 ChainBound::ofRank(const RankStages &rank, Objective objective) const {
   __int128 inputs = 0, weights = 0;
   for (Id id : rank.stages) {
-    inputs += m * (__int128(stage(id).forward) + stage(id).backwardInput);
+    inputs += m * (__int128(stage(id).forward) + recomputeOf(id) +
+                   stage(id).backwardInput);
     weights += m * stage(id).backwardWeight;
   }
   __int128 waiting = idle(rank);
@@ -332,8 +360,10 @@ std::optional<std::vector<Id>> ranksOfChain(const Graph &graph,
   }
   auto complete = [&](const OpCounts &of) {
     auto number = [&](Op op) { return of[static_cast<unsigned>(op)]; };
+    const Stage &stage = graph.stages[&of - counts.data()];
     uint32_t m = graph.microbatches, fused = number(Op::Backward);
-    return number(Op::Forward) == m && number(Op::Recompute) == 0 &&
+    return number(Op::Forward) == m &&
+           number(Op::Recompute) == (stage.recomputes() ? m : 0) &&
            fused + number(Op::BackwardInput) == m &&
            fused + number(Op::BackwardWeight) == m;
   };

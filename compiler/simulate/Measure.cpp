@@ -13,12 +13,11 @@ static Ticks ticksOf(double seconds) {
                                                 : kMaxTicks;
 }
 
-/// A recomputation is a forward once more.
 static OpCosts<double> costsOf(const MeasuredCosts &measured, Id stage) {
   return {.forward = measured.forward[stage],
           .backwardInput = measured.backwardInput[stage],
           .backwardWeight = measured.backwardWeight[stage],
-          .recompute = measured.forward[stage],
+          .recompute = measured.recompute[stage],
           .step = measured.step[stage]};
 }
 
@@ -26,6 +25,7 @@ std::optional<PlanTiming> predictTiming(const Plan &plan,
                                         const MeasuredCosts &measured) {
   size_t stages = plan.stages.size();
   if (measured.forward.size() != stages ||
+      measured.recompute.size() != stages ||
       measured.backwardInput.size() != stages ||
       measured.backwardWeight.size() != stages ||
       measured.step.size() != stages)

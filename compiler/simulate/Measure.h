@@ -14,6 +14,7 @@ namespace sluice {
 /// microbatch (`step`: per training step).
 struct MeasuredCosts {
   std::vector<double> forward;
+  std::vector<double> recompute;
   std::vector<double> backwardInput;
   std::vector<double> backwardWeight;
   std::vector<double> step;

@@ -10,12 +10,6 @@ namespace {
 
 constexpr size_t kContributors = 5;
 
-bool isLive(const Buffer &buffer, const Life &life, uint32_t position) {
-  if (info(buffer.kind).persistent)
-    return true;
-  return life.first <= position && position <= life.last;
-}
-
 /// Bytes of what lives for the whole run.
 Bytes persistentBytes(const RankPlan &rank, SizeOf size = exactSize) {
   Bytes bytes = 0;
@@ -43,16 +37,12 @@ uint32_t peakPosition(const RankPlan &rank) {
 } // namespace
 
 MemoryPeak findMemoryPeak(const RankPlan &rank) {
-  std::vector<Life> lives = livesOf(rank);
   MemoryPeak peak;
   peak.position = peakPosition(rank);
   peak.aligned = mostAligned(rank);
   std::array<Bytes, kBufferKindCount> byKind{};
   std::map<std::pair<BufferKind, Id>, MemoryContributor> groups;
-  for (size_t i = 0; i < lives.size(); ++i) {
-    const Buffer &buffer = rank.buffers[i];
-    if (!isLive(buffer, lives[i], peak.position))
-      continue;
+  auto count = [&](const Buffer &buffer) {
     peak.bytes += buffer.bytes;
     byKind[static_cast<unsigned>(buffer.kind)] += buffer.bytes;
     auto [entry, isNew] =
@@ -60,7 +50,13 @@ MemoryPeak findMemoryPeak(const RankPlan &rank) {
                            MemoryContributor{buffer.kind, buffer.stage, 0, 0});
     ++entry->second.buffers;
     entry->second.bytes += buffer.bytes;
-  }
+  };
+  for (const Buffer &buffer : rank.buffers)
+    if (info(buffer.kind).persistent)
+      count(buffer);
+  for (const Life &life : livesOf(rank))
+    if (life.first <= peak.position && peak.position <= life.last)
+      count(rank.buffers[life.buffer]);
   for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
     peak.byHeading[headingOf(kind)] += byKind[kind];
   for (const auto &[key, contributor] : groups)

@@ -44,6 +44,7 @@ public:
 private:
   void collect();
   Sample &sampleOf(const Node &node);
+  void take(const Node &node);
   void close(const Node &node);
   Bytes weightOf(Id stage) const {
     return weighted ? graph.stages[stage].bytes.activation : 1;
@@ -54,7 +55,7 @@ private:
   std::vector<Sample> samples; ///< sorted
   bool weighted = false;
   uint32_t count = 0;
-  Bytes held = 0;
+  Bytes held = 0, mostHeld = 0;
 };
 
 void FlightCount::collect() {
@@ -75,6 +76,28 @@ void FlightCount::collect() {
 Sample &FlightCount::sampleOf(const Node &node) {
   return *std::lower_bound(samples.begin(), samples.end(),
                            Sample{node.stage, node.microbatch});
+}
+
+/// What F leaves for its backward, or R makes of that.
+void FlightCount::take(const Node &node) {
+  const Stage &stage = graph.stages[node.stage];
+  bool forward = node.op == Op::Forward;
+  Bytes kept = stage.bytes.keptForWeight, taken = 0;
+  if (!weighted)
+    taken = forward ? 1 : 0;
+  else
+    taken = (node.op == stage.savedBy() ? stage.bytes.activation - kept : 0) +
+            (node.op == stage.keptBy() ? kept : 0) +
+            (forward && stage.hasCheckpoint() ? stage.bytes.checkpoint : 0);
+  Sample &sample = sampleOf(node);
+  sample.held += taken;
+  held += taken;
+  mostHeld = std::max(mostHeld, held);
+  if (weighted && !forward && stage.hasCheckpoint()) {
+    Bytes gone = std::min(stage.bytes.checkpoint, sample.held);
+    sample.held -= gone;
+    held -= gone;
+  }
 }
 
 /// I gives back what W does not need; the last that closes gives all.
@@ -99,19 +122,18 @@ void FlightCount::close(const Node &node) {
 
 void FlightCount::walk(RankReport &report) {
   collect();
-  Bytes mostHeld = 0;
   for (Id id : order) {
     const Node &node = graph.nodes[id];
     if (info(node.op).flight == Flight::Opens) {
       Sample &sample = sampleOf(node);
       ++sample.openers;
-      sample.held += weightOf(node.stage);
-      held += weightOf(node.stage);
+      take(node);
       report.peakInFlight = std::max(report.peakInFlight, ++count);
-      mostHeld = std::max(mostHeld, held);
       // Without a backward, nothing is kept past the forward.
       if (sample.closers == 0)
         close(node);
+    } else if (node.op == Op::Recompute) {
+      take(node);
     } else if (isBackward(node.op)) {
       close(node);
     }
@@ -143,6 +165,7 @@ private:
   void weightOrder();
   void pairs();
   void path();
+  void recomputes();
   void notes();
 
   const ReportInput &in;
@@ -308,6 +331,38 @@ void ReportBuilder::path() {
   }
 }
 
+/// "0-3, 7": the stages that recompute so.
+static std::string stagesWith(const Graph &graph, RecomputePolicy policy) {
+  std::string text;
+  for (Id stage = 0, end = 0; stage < graph.stages.size(); stage = end) {
+    end = stage + 1;
+    if (graph.stages[stage].recomputePolicy != policy)
+      continue;
+    while (end < graph.stages.size() &&
+           graph.stages[end].recomputePolicy == policy)
+      ++end;
+    text += (text.empty() ? "" : ", ") + std::to_string(stage) +
+            (end - stage == 1 ? "" : "-" + std::to_string(end - 1));
+  }
+  return text;
+}
+
+void ReportBuilder::recomputes() {
+  for (const Stage &stage : graph.stages)
+    report.recompute.push_back(stage.recomputePolicy);
+  for (const Node &node : graph.nodes)
+    report.recomputeTime += node.op == Op::Recompute ? node.duration : 0;
+  std::string told;
+  for (RecomputePolicy policy :
+       {RecomputePolicy::Full, RecomputePolicy::Selective})
+    if (std::string text = stagesWith(graph, policy); !text.empty())
+      told += (told.empty() ? "recompute: " : "; ") +
+              std::string(recomputePolicyName(policy)) + " in stages " + text;
+  if (!told.empty())
+    report.notes.push_back(told + "; all R together take " +
+                           formatTime(report.recomputeTime, report.timeUnit));
+}
+
 void ReportBuilder::notes() {
   if (report.span == report.makespan)
     return;
@@ -337,6 +392,7 @@ Report ReportBuilder::build() {
   weightOrder();
   pairs();
   path();
+  recomputes();
   notes();
   return std::move(report);
 }

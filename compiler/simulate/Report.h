@@ -88,9 +88,9 @@ struct RankReport {
   std::optional<uint32_t> warmup;
   uint32_t forwardsBeforeBackward = 0;
   uint32_t peakInFlight = 0; ///< stage-microbatches
-  /// The same weighted by saved bytes, in microbatches of the whole rank (the
-  /// mean of what one saves there); where no stage saves any, each counts
-  /// alike.
+  /// The same weighted by what each holds for its backward, in microbatches of
+  /// the whole rank (the mean of what one needs there); where no stage needs
+  /// any, each counts alike.
   double peakActivation = 0;
   Ticks busy = 0;
   Ticks idle = 0;
@@ -142,6 +142,9 @@ struct Report {
   /// after the other.
   uint32_t pairs = 0;
   Ticks pairsSaved = 0;
+
+  std::vector<RecomputePolicy> recompute; ///< per stage
+  Ticks recomputeTime = 0;                ///< of all ranks
 
   /// What bounds the throughput: the stage and the rank that compute most.
   Id slowestStage = kNone;

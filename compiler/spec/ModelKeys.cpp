@@ -13,11 +13,13 @@ constexpr Key<LayerSpec> kLayerKeys[] = {
     {.name = "backward_input", .read = time<&LayerSpec::backwardInput>},
     {.name = "backward_weight", .read = time<&LayerSpec::backwardWeight>},
     {.name = "overlapped_pair", .read = time<&LayerSpec::overlappedPair>},
+    {.name = "recompute", .read = time<&LayerSpec::recompute>},
     {.name = "params", .read = count<&LayerSpec::parameters, 0, kMaxBytes>},
     {.name = "activation_bytes", .read = bytes<&LayerSpec::activationBytes>},
     {.name = "kept_for_weight", .read = bytes<&LayerSpec::keptForWeight>},
     {.name = "output_bytes", .read = bytes<&LayerSpec::outputBytes>},
     {.name = "workspace_bytes", .read = bytes<&LayerSpec::workspaceBytes>},
+    {.name = "checkpoint_bytes", .read = bytes<&LayerSpec::checkpointBytes>},
 };
 
 /// Either the whole backward, or both its parts.

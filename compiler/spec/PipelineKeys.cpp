@@ -212,8 +212,10 @@ std::optional<RecomputePolicy> policy(const Field &field,
 
 void recompute(const Field &field, PipelineSpec &pipeline) {
   std::string one = "one of none, selective, full";
+  if (field.node.kind == YamlKind::Scalar && field.node.text == "auto")
+    return field.set(pipeline.recompute, Recompute(RecomputeAuto{}));
   if (field.node.kind != YamlKind::List) {
-    if (auto all = policy(field, one + ", or a list of one per stage"))
+    if (auto all = policy(field, one + ", auto, or a list of one per stage"))
       field.set(pipeline.recompute, Recompute(*all));
     return;
   }

@@ -10,6 +10,7 @@
 
 #include "compiler/schedules/Placement.h"
 #include "ir/Diagnostics.h"
+#include "ir/Stage.h"
 #include "ir/Units.h"
 
 #include <cstdint>
@@ -40,9 +41,10 @@ struct LayerSpec {
   Located<std::string> name;
   Located<uint32_t> repeat{1};
   Located<Ticks> forward, backward, backwardInput, backwardWeight,
-      overlappedPair;
+      overlappedPair, recompute;
   Located<uint64_t> parameters;
-  Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes;
+  Located<Bytes> activationBytes, keptForWeight, outputBytes, workspaceBytes,
+      checkpointBytes;
 };
 
 /// A word of a spec and what it stands for.
@@ -148,21 +150,14 @@ struct WarmupStandard {};
 struct WarmupAuto {};
 using Warmup = std::variant<WarmupStandard, WarmupAuto, std::vector<uint32_t>>;
 
+/// `recompute`: one policy for all stages, one per stage, or auto: what costs
+/// least of what fits.
+struct RecomputeAuto {};
+using Recompute =
+    std::variant<RecomputePolicy, RecomputeAuto, std::vector<RecomputePolicy>>;
+
 /// What `schedule` is called where the spec gives the orders themselves.
 inline constexpr const char *kOwnOrders = "orders";
-
-/// What a stage's forward leaves for its backward.
-enum class RecomputePolicy : uint8_t {
-  None,      ///< all that it needs
-  Selective, ///< all but what attention makes again quickly
-  Full       ///< its layers' inputs
-};
-/// By number.
-inline constexpr std::string_view kRecomputePolicies[] = {"none", "selective",
-                                                          "full"};
-
-/// `recompute`: one policy for all stages, or one per stage.
-using Recompute = std::variant<RecomputePolicy, std::vector<RecomputePolicy>>;
 
 enum class Objective : uint8_t { Makespan, Span };
 enum class BackwardMode : uint8_t { Auto, Fused, Split };

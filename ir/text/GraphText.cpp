@@ -6,8 +6,8 @@
 
 namespace sluice {
 
-static constexpr llvm::StringRef kValueKinds[] = {"activation", "gradient",
-                                                  "saved", "kept", "order"};
+static constexpr llvm::StringRef kValueKinds[] = {
+    "activation", "gradient", "saved", "kept", "checkpoint", "order"};
 
 //===----------------------------------------------------------------------===//
 // Printing
@@ -181,7 +181,7 @@ bool GraphParser::parseValue(Id producer) {
   const auto *kind = llvm::find(kValueKinds, lexer.peek());
   if (kind == std::end(kValueKinds))
     return lexer.unexpected(
-        "'activation', 'gradient', 'saved', 'kept' or 'order'");
+        "'activation', 'gradient', 'saved', 'kept', 'checkpoint' or 'order'");
   lexer.accept(*kind);
   graph.values.push_back({0, producer, static_cast<Id>(uses.size()),
                           static_cast<ValueKind>(kind - kValueKinds)});

@@ -26,6 +26,7 @@ constexpr StageField kFields[] = {
     {"optimizer", nullptr, nullptr, &StageBytes::optimizer},
     {"activation", nullptr, nullptr, &StageBytes::activation},
     {"kept_for_weight", nullptr, nullptr, &StageBytes::keptForWeight},
+    {"checkpoint", nullptr, nullptr, &StageBytes::checkpoint},
     {"workspace", nullptr, nullptr, &StageBytes::workspace},
     {"tied", nullptr, nullptr, &StageBytes::tied},
 };
@@ -57,6 +58,9 @@ static void printStage(size_t index, const Stage &stage, TimeUnit unit,
     out << " tied_to " << stage.tiedTo;
   if (!stage.backward)
     out << " no_backward";
+  if (stage.recomputePolicy != RecomputePolicy::None)
+    out << " recompute_policy "
+        << llvm::StringRef(recomputePolicyName(stage.recomputePolicy));
   SourceLocation where = stage.location;
   if (where != SourceLocation()) {
     out << " at " << where.line << ':' << where.column;
@@ -158,9 +162,19 @@ static bool parseLocation(Lexer &lexer, Stage &stage) {
          lexer.takeId(where.file, "the number of a file", ~0u);
 }
 
+static bool parsePolicy(Lexer &lexer, RecomputePolicy &policy) {
+  for (unsigned i = 0; i < std::size(kRecomputePolicies); ++i)
+    if (lexer.accept(kRecomputePolicies[i])) {
+      policy = static_cast<RecomputePolicy>(i);
+      return true;
+    }
+  return lexer.unexpected("'none', 'selective' or 'full'");
+}
+
 bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
   // One bit a field; what stands in the table has the low ones.
-  enum : uint32_t { TiedTo = 27, Description, Layers, NoBackward, At };
+  enum : uint32_t { Policy = 26, TiedTo, Description, Layers, NoBackward, At };
+  static_assert(std::size(kFields) <= Policy);
   auto first = [&](uint32_t bit) {
     bool before = seen >> bit & 1;
     seen |= 1u << bit;
@@ -174,6 +188,9 @@ bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
   if (lexer.peek() == "tied_to")
     return first(TiedTo) && lexer.take("tied_to") &&
            lexer.takeId(stage.tiedTo, "a stage");
+  if (lexer.peek() == "recompute_policy")
+    return first(Policy) && lexer.take("recompute_policy") &&
+           parsePolicy(lexer, stage.recomputePolicy);
   if (lexer.peek() == "no_backward") {
     stage.backward = false;
     return first(NoBackward) && lexer.take("no_backward");

@@ -37,6 +37,10 @@ void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
     tell(FindingKind::Malformed, place,
          nameOf(op) + " is computed, but stage " + std::to_string(op.stage) +
              " has no backward");
+  else if (!isComputed(bit, stages[op.stage]))
+    tell(FindingKind::Malformed, place,
+         nameOf(op) + " is computed, but stage " + std::to_string(op.stage) +
+             " has recompute policy none");
   else if (bit == kBackward && (cell & (kInput | kWeight)))
     beside(cell & kInput ? Op::BackwardInput : Op::BackwardWeight);
   else if ((bit & (kInput | kWeight)) && (cell & kBackward))
@@ -80,8 +84,11 @@ void Cells::checkCell(Id stage, Id microbatch, const OpOfRank &opOfRank) {
   Seen backward = cell & (kBackward | kInput | kWeight);
   if (!(cell & kForward))
     missing(Op::Forward);
-  if (!stages[stage].backward || (backward & kBackward) ||
-      backward == (kInput | kWeight))
+  if (!stages[stage].backward)
+    return;
+  if (isComputed(kRecompute, stages[stage]) && !(cell & kRecompute))
+    missing(Op::Recompute);
+  if ((backward & kBackward) || backward == (kInput | kWeight))
     return;
   missing(backward == 0        ? Op::Backward
           : backward == kInput ? Op::BackwardWeight

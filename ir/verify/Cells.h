@@ -1,7 +1,8 @@
 //===- ir/verify/Cells.h - What of each stage and microbatch is there ----===//
 //
 // A cell is a stage and a microbatch: one forward and, if the stage is trained,
-// one backward, whole or in two parts, all on one rank.
+// one backward, whole or in two parts, and, if it recomputes, one recompute,
+// all on one rank.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_CELLS_H
@@ -40,7 +41,7 @@ public:
     if ((cell >> kRankShift) == 0)
       cell |= (place.rank + 1) << kRankShift;
     if ((cell >> kRankShift) != place.rank + 1 || (cell & clashesOf(bit)) ||
-        (bit != kForward && !stages[op.stage].backward))
+        !isComputed(bit, stages[op.stage]))
       explain(op, place, cell);
     cell |= bit;
   }
@@ -95,6 +96,13 @@ private:
     return bit | (bit == kBackward             ? kInput | kWeight
                   : (bit & (kInput | kWeight)) ? kBackward
                                                : 0);
+  }
+
+  /// Whether a stage has what `bit` stands for.
+  static bool isComputed(Seen bit, const Stage &stage) {
+    return bit == kForward ||
+           (stage.backward && (bit != kRecompute ||
+                               stage.recomputePolicy != RecomputePolicy::None));
   }
 
   struct Holders {

@@ -37,6 +37,7 @@ public:
 private:
   enum Kind : uint8_t {
     Forward,
+    Recomputed,
     Input, ///< B or I
     Weight,
     SentForward,
@@ -68,6 +69,7 @@ private:
     case Op::RecvBackward:
       return ReceivedBackward;
     case Op::Recompute:
+      return Recomputed;
     case Op::OptimizerStep:
     case Op::SendGradients:
     case Op::RecvGradients:
@@ -101,6 +103,8 @@ private:
     Needs needs = needsOf(op.op);
     if (needs.forward)
       own(op, place, Forward);
+    if (needs.recompute)
+      own(op, place, Recomputed);
     if (needs.input)
       own(op, place, Input);
     if (needs.activations || needs.gradients)

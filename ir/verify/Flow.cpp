@@ -282,6 +282,8 @@ inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
     return what < index.plan.edges.size() ? index.plan.edges[what].bytes : 0;
   if (kind == BufferKind::CopyGradients)
     return index.plan.stages[what].bytes.gradients;
+  if (kind == BufferKind::Checkpoint)
+    return index.plan.stages[what].bytes.checkpoint;
   return kind == BufferKind::TiedGradients ? index.plan.stages[what].bytes.tied
                                            : 0;
 }
@@ -361,19 +363,31 @@ inline void RankFlow::checkPassedOn(const Uses &uses, BufferKind kind) {
   checkCount(uses, kind, false, uses.outgoing.size());
 }
 
-/// A forward leaves what its stage saves in one buffer, or in two: what is
-/// needed no longer than by I, and what W needs.
+/// What a forward or a recompute of a trained stage leaves, and what the latter
+/// does it from: a forward all, or by the stage's policy what is kept or a
+/// checkpoint, of which a recompute makes the rest. All is one buffer, or two:
+/// what is needed no longer than by I, and what W needs.
 inline void RankFlow::checkLeft(const Uses &uses) {
+  const Stage &stage = index.plan.stages[uses.op.stage];
+  bool forward = uses.op.op == Op::Forward;
+  bool none = stage.recomputePolicy == RecomputePolicy::None;
+  bool full = stage.recomputePolicy == RecomputePolicy::Full;
+  bool makesSaved = forward == none, makesKept = forward != full;
   uint32_t kept = uses.written[valueKind(BufferKind::Kept)];
-  checkCount(uses, BufferKind::Saved, false, 1);
-  if (kept > 1)
-    explainCount(uses.at, BufferKind::Kept, false, kept, 1);
+  checkCount(uses, BufferKind::Saved, false, makesSaved);
+  if (kept > 1 || !makesSaved || !makesKept)
+    checkCount(uses, BufferKind::Kept, false, makesKept);
+  checkCount(uses, BufferKind::Checkpoint, false, forward && full);
+  checkCount(uses, BufferKind::Checkpoint, true, !forward && full);
+  checkCount(uses, BufferKind::Kept, true, !forward && !full);
   if (uses.saved != kNone)
-    content[uses.saved].leftKept = kept != 0;
-  checkStored(uses, index.plan.stages[uses.op.stage].bytes.activation);
+    content[uses.saved].leftKept = kept != 0 || !makesKept;
+  checkStored(uses, makesSaved  ? stage.bytes.activation
+                    : makesKept ? stage.bytes.keptForWeight
+                                : 0);
 }
 
-/// A backward by inputs finds all that the forward has left.
+/// A backward by inputs finds all that has been left for it.
 inline void RankFlow::checkFound(const Uses &uses) {
   checkCount(uses, BufferKind::Saved, true, 1);
   checkCount(uses, BufferKind::Kept, true,
@@ -392,6 +406,10 @@ inline void RankFlow::checkLists(const Uses &uses) {
     if (stage.backward)
       checkLeft(uses);
     return;
+  case Op::Recompute: // one that is too many is told elsewhere
+    if (stage.backward && stage.recomputePolicy != RecomputePolicy::None)
+      checkLeft(uses);
+    return;
   case Op::Backward:
   case Op::BackwardInput:
     checkPassedOn(uses, BufferKind::Gradient);
@@ -399,7 +417,6 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::BackwardWeight:
     checkCount(uses, BufferKind::Kept, true, 1);
     return checkStored(uses, stage.bytes.keptForWeight);
-  case Op::Recompute:
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:

@@ -34,6 +34,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
     return stage.bytes.workspace;
   case BufferKind::Saved:
   case BufferKind::Kept:
+  case BufferKind::Checkpoint:
   case BufferKind::Activation:
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
@@ -66,7 +67,7 @@ private:
     uint32_t lastUse = 0;    ///< position + 1, 0 before any; or the row
     uint8_t useStream = 0;   ///< of the last use
     bool alive = false;      ///< written, and all bytes still its own
-    bool leftKept = false;   ///< of Saved: its forward has left a Kept too
+    bool leftKept = false;   ///< of Saved: who left it has left a Kept too
     bool isShared = false;   ///< lastUse is a row of `shared`
   };
   /// Kinds of buffers that hold values stand behind those that hold state.

@@ -186,8 +186,17 @@ std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
     return "the gradients of stage " +
            std::to_string(index.plan.stages[what].tiedTo) + ", which stage " +
            std::to_string(what) + " is tied to";
-  if (kind == BufferKind::Saved || kind == BufferKind::Kept)
-    return "what " + opName(Op::Forward, what, microbatch) + " saved";
+  if (kind == BufferKind::Checkpoint)
+    return "the checkpoint of " + opName(Op::Forward, what, microbatch);
+  if (kind == BufferKind::Saved || kind == BufferKind::Kept) {
+    RecomputePolicy policy = index.plan.stages[what].recomputePolicy;
+    bool recomputed =
+        policy == RecomputePolicy::Full ||
+        (policy == RecomputePolicy::Selective && kind == BufferKind::Saved);
+    return "what " +
+           opName(recomputed ? Op::Recompute : Op::Forward, what, microbatch) +
+           " saved";
+  }
   const StageEdge &edge = index.plan.edges[what];
   bool forward = kind == BufferKind::Activation;
   return "the " + name + " of microbatch " + std::to_string(microbatch) +

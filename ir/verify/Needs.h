@@ -14,6 +14,7 @@ namespace sluice::verify {
 /// What an operation needs that is computed of the same microbatch.
 struct Needs {
   bool forward = false;     ///< F of its stage
+  bool recompute = false;   ///< R of its stage, where it recomputes
   bool input = false;       ///< B or I of its stage
   bool activations = false; ///< F of every stage that an edge leads from
   bool gradients = false; ///< B or I of every one that an edge leads to, where
@@ -26,7 +27,7 @@ constexpr Needs needsOf(Op op) {
     return {.activations = true};
   case Op::Backward:
   case Op::BackwardInput:
-    return {.forward = true, .gradients = true};
+    return {.forward = true, .recompute = true, .gradients = true};
   case Op::BackwardWeight:
   case Op::SendBackward:
     return {.input = true};

@@ -155,8 +155,8 @@ private:
            std::to_string(at.rank);
   }
 
-  /// All that the stages ask of a step is computed; fills `forwardOf` and
-  /// `inputOf`, unless that is far from so.
+  /// All that the stages ask of a step is computed; fills `forwardOf`,
+  /// `inputOf` and `recomputeOf`, unless that is far from so.
   void checkCells() {
     Cells cells(graph.stages, graph.microbatches, report);
     if (!cells.open(graph.nodes.size()))
@@ -164,6 +164,7 @@ private:
     size_t count = graph.stages.size() * size_t(graph.microbatches);
     forwardOf.assign(count, kNone);
     inputOf.assign(count, kNone);
+    recomputeOf.assign(count, kNone);
     for (Id r = 0; r < schedule.ranks(); ++r)
       for (uint32_t at = 0; at < schedule.rank(r).size(); ++at) {
         Id node = schedule.rank(r)[at];
@@ -174,6 +175,8 @@ private:
           forwardOf[cell] = node;
         else if (needsOf(ref.op).gradients)
           inputOf[cell] = node;
+        else if (ref.op == Op::Recompute)
+          recomputeOf[cell] = node;
       }
     cells.finish([this](Id rank, uint32_t at) {
       std::span<const Id> order = schedule.rank(rank);
@@ -201,6 +204,8 @@ private:
       };
       if (needs.forward)
         require(forwardOf, ref.stage);
+      if (needs.recompute)
+        require(recomputeOf, ref.stage);
       if (needs.input)
         require(inputOf, ref.stage);
       if (needs.activations)
@@ -421,6 +426,7 @@ private:
   StageEdges edges;
   std::vector<Id> forwardOf;        ///< per stage and microbatch, its F
   std::vector<Id> inputOf;          ///< ... its B or I; kNone without
+  std::vector<Id> recomputeOf;      ///< ... its R; kNone without
   std::vector<Id> stepOf;           ///< per node, when it was done
   size_t done = 0;                  ///< how many nodes
   std::vector<Id> firstValue;       ///< per node, kNone without one

@@ -118,6 +118,14 @@ class EverySchedule(TrainingTest):
         for schedule, ranks in itertools.product(("interleaved-1f1b", "breadth-first", "hanayo"), (2, 4)):
             self.check(ranks, 2, 10, schedule, ", backward: split")
 
+    def test_recompute(self):
+        for ranks in (1, 2, 4):
+            for schedule, chunks in (("1f1b", 1), ("gpipe", 1), ("zb-h1", 1), ("interleaved-1f1b", 2), ("zb-v", 2)):
+                self.check(ranks, chunks, 8, schedule, ", recompute: full")
+        for ranks in (2, 4):
+            spec = self.spec(ranks, 1, 8, "dualpipe")
+            self.assertTrue(self.train(spec) == self.train(spec.replace("dualpipe", "dualpipe, recompute: full")), ranks)
+
     def test_groups_and_warmup(self):
         for group in (4, 5, 7, 10, "rounds"):
             self.check(4, 2, 10, "interleaved-1f1b", f", group_size: {group}")

@@ -20,6 +20,8 @@ struct Shape {
   unsigned layers, hidden, ffn, heads, vocab, sequence, microbatchSize, ranks;
   bool tied = false;
   std::string schedule = "1f1b";
+  std::string recompute = "none";
+  bool flash = true;
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -30,9 +32,11 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", heads: " + text(shape.heads) + ", vocab: " + text(shape.vocab) +
       ", sequence: " + text(shape.sequence) +
       ", tied_embeddings: " + (shape.tied ? "true" : "false") +
+      ", flash_attention: " + (shape.flash ? "true" : "false") +
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
-      ", schedule: " + shape.schedule + "}\n";
+      ", schedule: " + shape.schedule + ", recompute: " + shape.recompute +
+      "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -54,7 +58,14 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
         Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "forward-only"},
-        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"}}) {
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "forward-only"},
+        Shape{4, 16, 64, 2, 256, 8, 1, 4, false, "1f1b", "full"},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, true, "1f1b", "full"},
+        Shape{2, 8, 9, 1, 300, 50, 3, 1, false, "1f1b", "full"},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", false},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "full", false},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "selective", false},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "selective"}}) {
     std::optional<Plan> plan = compileShape(shape);
     for (Id id = 0; id < plan->stages.size(); ++id) {
       const Stage &stage = plan->stages[id];
@@ -64,6 +75,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.stages = static_cast<uint32_t>(plan->stages.size());
       info.microbatches = plan->microbatches;
       info.trained = stage.backward;
+      info.recompute = static_cast<uint32_t>(stage.recomputePolicy);
       info.tied_stage = stage.tiedTo;
       info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();
@@ -83,8 +95,18 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       CHECK(need.parameters == stage.bytes.parameters);
       CHECK(need.gradients == stage.bytes.gradients);
       CHECK(need.optimizer == stage.bytes.optimizer);
-      CHECK(need.saved == stage.bytes.activation - stage.bytes.keptForWeight);
+      // Without flash attention the model counts the attention matrix before
+      // dropout too, which the module, without dropout, does not save.
+      Bytes matrices = shape.flash ? 0
+                                   : Bytes(stage.layers) * 4 * shape.heads *
+                                         shape.sequence * shape.sequence *
+                                         shape.microbatchSize;
+      if (!stage.backward)
+        matrices = 0;
+      CHECK(need.saved + matrices ==
+            stage.bytes.activation - stage.bytes.keptForWeight);
       CHECK(need.kept == stage.bytes.keptForWeight);
+      CHECK(need.checkpoint == stage.bytes.checkpoint);
       CHECK(need.workspace <= stage.bytes.workspace);
       if (id > 0)
         CHECK(need.input == plan->edges[id - 1].bytes);

@@ -173,7 +173,9 @@ TEST_CASE("lowering: sharing bytes adds waits and takes nothing away") {
   }
 }
 
-TEST_CASE("lowering: 1f1b reuses buffers, so its arena does not grow with m") {
+TEST_CASE(
+    "lowering: 1f1b reuses buffers, so neither its arena nor their number "
+    "grows with m") {
   auto arenas = [](uint32_t microbatches) {
     std::string text =
         "sluice: 1\nmodel: {layers: [{name: l, repeat: 4, forward: 1, "
@@ -184,10 +186,10 @@ TEST_CASE("lowering: 1f1b reuses buffers, so its arena does not grow with m") {
     Compilation compilation(diagnostics);
     compilation.spec = parseSpec(text, "job.yaml", {}, diagnostics);
     REQUIRE(runPipeline(fullPipeline(), compilation));
-    std::vector<Bytes> bytes;
+    std::vector<std::pair<Bytes, size_t>> sizes;
     for (const RankPlan &rank : compilation.plan->ranks)
-      bytes.push_back(rank.arenaBytes);
-    return bytes;
+      sizes.emplace_back(rank.arenaBytes, rank.buffers.size());
+    return sizes;
   };
   CHECK(arenas(8) == arenas(64));
 }

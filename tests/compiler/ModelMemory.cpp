@@ -121,18 +121,64 @@ TEST_CASE("memory: recomputation by stage") {
   Stage none = onlyStage(fields, "recompute: none");
   Stage selective = onlyStage(fields, "recompute: [selective]");
   Stage full = onlyStage(fields, "recompute: full");
+  Stage flash = onlyStage(kTiny, "recompute: selective");
   // sbh = 2048; the head keeps norm input, norm output and 256 scores a token.
   const Bytes sbh = 2048, head = 32 * 2 * (2 * 64 + 256);
-  CHECK(none.bytes.activation == sbh * 44 + head);
-  CHECK(selective.bytes.activation == sbh * 34 + head);
-  CHECK(full.bytes.activation == sbh * 2 + head);
-  // What is made again lies in the workspace.
-  CHECK(selective.bytes.workspace == none.bytes.workspace + sbh * 10);
-  CHECK(full.bytes.workspace == none.bytes.workspace + sbh * 44);
-  // A forward is 32 (2 * 49152 + 2 * 32 * 64) = 3,276,800 operations, of
-  // which attention is 131,072.
-  CHECK(selective.backwardInput - none.backwardInput == 40'000);
-  CHECK(full.backwardInput - none.backwardInput == 1'000'000);
+  for (const Stage &stage : {none, selective, full})
+    CHECK(stage.bytes.activation == sbh * 44 + head);
+  const Bytes normInput = 32 * 2 * 64;
+  CHECK(none.bytes.keptForWeight == sbh * 32 + head - normInput);
+  CHECK(selective.bytes.keptForWeight == sbh * 34 + head);
+  CHECK(full.bytes.keptForWeight == none.bytes.keptForWeight);
+  // A forward that leaves no more works in the workspace: on 32sbh and the
+  // matrix of one head, 32 x 32 numbers. A backward has 4h + 2f = 768 numbers a
+  // token there, and two such matrices.
+  CHECK(none.bytes.workspace == 2 * (32 * 768 + 2 * 1024));
+  CHECK(selective.bytes.workspace == none.bytes.workspace);
+  CHECK(full.bytes.workspace == sbh * 32 + 2 * 1024);
+  // A block's forward is 32 (2 * 49152 + 2 * 32 * 64) = 3,276,800 operations;
+  // of these the attention matrix is 65,536 and its product as many. The head's
+  // is 2 * 64 * 256 * 32 = 1,048,576.
+  CHECK(none.recompute == 0);
+  CHECK(selective.recompute == 20'000);
+  CHECK(full.recompute == 1'320'000);
+  for (const Stage &stage : {none, selective, full})
+    CHECK(stage.backwardInput == none.backwardInput);
+  CHECK(selective.recomputePolicy == RecomputePolicy::Selective);
+  CHECK(flash.recomputePolicy == RecomputePolicy::None);
+}
+
+// A stage's checkpoint is its own input, 2sbh, divided as what it saves is.
+TEST_CASE("memory: a checkpoint is a stage's input") {
+  auto checkpoints = [](const std::string &layout,
+                        const std::string &pipeline) {
+    Built built =
+        build("layers: 4, hidden: 64, heads: 4, vocab: 256, sequence: 32",
+              "recompute: full, layout: " + layout + pipeline);
+    INFO(built.messages);
+    REQUIRE(built.model);
+    Diagnostics diagnostics;
+    std::optional<StageGraph> graph =
+        partition(*built.spec, *built.model, 4, diagnostics);
+    REQUIRE(graph);
+    std::vector<Bytes> bytes;
+    for (const Stage &stage : graph->stages)
+      bytes.push_back(stage.bytes.checkpoint);
+    return bytes;
+  };
+  const Bytes sbh = 2048;
+  using Sizes = std::vector<Bytes>;
+  CHECK(checkpoints("[1, 2, 1, 0]", ", ranks: 4") ==
+        Sizes{0, 2 * sbh, 2 * sbh, 2 * sbh});
+  CHECK(checkpoints("[1, 2, 1, 0]", ", ranks: 4, tensor_parallel: 4") ==
+        Sizes{0, 2 * sbh, 2 * sbh, 2 * sbh});
+  CHECK(
+      checkpoints("[1, 2, 1, 0]",
+                  ", ranks: 4, tensor_parallel: 4, sequence_parallel: true") ==
+      Sizes{0, sbh / 2, sbh / 2, sbh / 2});
+  // An empty stage only passes on.
+  CHECK(checkpoints("\"Et|tt||tL\"", ", ranks: 4") ==
+        Sizes{0, 2 * sbh, 0, 2 * sbh});
 }
 
 // Megatron-LM, distributed optimizer: bytes per parameter without and with d
@@ -324,9 +370,6 @@ TEST_CASE("parallel: keys without effect are warned of") {
                                     "without tensor_parallel\n");
   warned("zero: 2", "pipeline.zero has no effect without data_parallel or "
                     "context_parallel\n");
-  warned("recompute: selective",
-         "pipeline.recompute has no effect as selective with flash_attention");
-  warned("recompute: full", "recompute has no operations of its own yet");
   warned("data_parallel: 2", "the exchange of gradients among 2 data_parallel "
                              "copies is not in the plan yet");
 }

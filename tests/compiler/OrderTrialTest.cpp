@@ -38,7 +38,8 @@ std::string randomLayers(Random &random, uint32_t count, bool instant) {
 }
 
 std::string randomSpec(Random &random, const std::string &schedule,
-                       uint32_t chunks, bool instant) {
+                       uint32_t chunks, bool instant,
+                       const std::string &policy = "") {
   uint32_t ranks = 1 + random() % 5;
   uint32_t microbatches =
       chunks == 1 ? 1 + random() % 12 : ranks * (1 + random() % 4);
@@ -47,7 +48,7 @@ std::string randomSpec(Random &random, const std::string &schedule,
          "]}\npipeline: {ranks: " + std::to_string(ranks) +
          ", microbatches: " + std::to_string(microbatches) +
          ", virtual_stages: " + std::to_string(chunks) +
-         ", schedule: " + schedule + "}\ncluster: {link: {latency: " +
+         ", schedule: " + schedule + policy + "}\ncluster: {link: {latency: " +
          pick(random, {"0", "0.5", "1", "4"}) +
          ", bandwidth: " + pick(random, {"100", "1000", "1e6"}) + "}}\n";
 }
@@ -104,6 +105,36 @@ TEST_CASE("a trial of an order is its simulation and the arenas of its plan") {
                  randomSpec(random, "interleaved-1f1b", chunks, instant),
                  instant);
   }
+}
+
+/// `text` with times and checkpoints for recomputation in its layers.
+std::string recomputable(Random &random, std::string text) {
+  constexpr const char *kEnd = "params: 100}";
+  for (size_t at = 0; (at = text.find(kEnd, at)) != std::string::npos;) {
+    std::string more =
+        "params: 100, recompute: " + pick(random, {"0.25", "1", "2"}) +
+        ", checkpoint_bytes: " + pick(random, {"0", "200", "512"}) + "}";
+    text.replace(at, std::string(kEnd).size(), more);
+    at += more.size();
+  }
+  return text;
+}
+
+TEST_CASE("a trial of an order that recomputes") {
+  Random random(3);
+  for (unsigned i = 0; i < 40; ++i)
+    for (const char *policy : {", recompute: full", ", recompute: selective"}) {
+      for (const char *schedule :
+           {"1f1b", "eager-1f1b", "zb-h1", "zb-h2", "1f1b, backward: split"})
+        checkTrial(random,
+                   recomputable(random,
+                                randomSpec(random, schedule, 1, false, policy)),
+                   /*instant=*/false);
+      checkTrial(random,
+                 recomputable(random, randomSpec(random, "interleaved-1f1b", 2,
+                                                 false, policy)),
+                 /*instant=*/false);
+    }
 }
 
 TEST_CASE("a trial of an order of a transformer with tied embeddings") {

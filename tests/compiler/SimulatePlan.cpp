@@ -196,8 +196,11 @@ TEST_CASE("simulate: measured costs replace those of the plan") {
          static_cast<uint32_t>(plan.ranks[r].waits.size()),
          static_cast<uint32_t>(plan.ranks[r].operands.size()),
          Op::OptimizerStep, kComputeStream});
-  MeasuredCosts measured{
-      {0.001, 0.002}, {0.0005, 0.001}, {0.0005, 0.002}, {0.003, 0.001}};
+  MeasuredCosts measured{.forward = {0.001, 0.002},
+                         .recompute = {0, 0},
+                         .backwardInput = {0.0005, 0.001},
+                         .backwardWeight = {0.0005, 0.002},
+                         .step = {0.003, 0.001}};
   auto timing = predictTiming(plan, measured);
   REQUIRE(timing);
   CHECK(formatTime(timing->makespan, TimeUnit::Seconds) == "15 ms");

@@ -42,6 +42,8 @@ model:
       kept_for_weight: 1kB
       output_bytes: 0.5MiB
       workspace_bytes: 2 GB
+      checkpoint_bytes: 3MB
+      recompute: 2ms
 pipeline:
   ranks: 4
   virtual_stages: 2
@@ -53,7 +55,7 @@ pipeline:
   warmup: [3, 2, 1, 0]
   objective: span
   backward: split
-  recompute: none
+  recompute: selective
   tensor_parallel: 1
   sequence_parallel: false
   context_parallel: 1
@@ -91,6 +93,8 @@ run: {module: gpt, data: file.txt, steps: 50, learning_rate: 3e-4, seed: 9}
   CHECK(b.keptForWeight == 1000);
   CHECK(b.outputBytes == 524288);
   CHECK(b.workspaceBytes == 2'000'000'000);
+  CHECK(b.checkpointBytes == 3'000'000);
+  CHECK(b.recompute == 2'000'000'000);
   const PipelineSpec &pipeline = spec.pipeline;
   CHECK(pipeline.ranks == 4);
   CHECK(pipeline.virtualStages == 2);
@@ -104,6 +108,8 @@ run: {module: gpt, data: file.txt, steps: 50, learning_rate: 3e-4, seed: 9}
         std::vector<uint32_t>{3, 2, 1, 0});
   CHECK(*pipeline.objective == Objective::Span);
   CHECK(*pipeline.backward == BackwardMode::Split);
+  CHECK(std::get<RecomputePolicy>(*pipeline.recompute) ==
+        RecomputePolicy::Selective);
   CHECK(pipeline.memoryLimit == 80ull << 30);
   REQUIRE(spec.cluster.device);
   CHECK(*spec.cluster.device->name == "h100");

@@ -21,6 +21,7 @@ struct SmallCase {
   uint32_t ranks, chunks, microbatches;
   bool splits = false;
   bool tied = false;
+  bool recomputes = false;
 };
 
 /// Layers of uneven times and sizes, so that messages cross and buffers differ.
@@ -42,6 +43,15 @@ std::string transformer(uint32_t count) {
          "tied_embeddings: true}\n";
 }
 
+/// One per stage, in turn.
+std::string policies(uint32_t stages) {
+  std::string list;
+  for (uint32_t stage = 0; stage < stages; ++stage)
+    list += (stage == 0 ? "[" : ", ") +
+            std::string(kRecomputePolicies[2 - stage % 3]);
+  return list + "]";
+}
+
 std::string specOf(const SmallCase &of) {
   uint32_t stages = of.ranks * of.chunks;
   return "sluice: 1\nmodel:\n" +
@@ -50,7 +60,8 @@ std::string specOf(const SmallCase &of) {
          ", virtual_stages: " + std::to_string(of.chunks) +
          ", microbatches: " + std::to_string(of.microbatches) +
          ", schedule: " + std::string(of.schedule.text) +
-         (of.splits ? ", backward: split" : "") + "}\n";
+         (of.splits ? ", backward: split" : "") +
+         (of.recomputes ? ", recompute: " + policies(stages) : "") + "}\n";
 }
 
 /// Every combination that a schedule takes.
@@ -61,9 +72,9 @@ std::vector<Plan> smallPlans() {
     for (uint32_t ranks = 1; ranks <= 4; ++ranks)
       for (uint32_t chunks = 1; chunks <= 2; ++chunks)
         for (uint32_t microbatches = 1; microbatches <= 4; ++microbatches)
-          for (unsigned kind = 0; kind < 3; ++kind) {
-            SmallCase of{schedule,     ranks,     chunks,
-                         microbatches, kind == 1, kind == 2};
+          for (unsigned kind = 0; kind < 4; ++kind) {
+            SmallCase of{schedule,  ranks,     chunks,   microbatches,
+                         kind == 1, kind == 2, kind == 3};
             bool asks = of.splits && schedule.backward != BackwardRule::Either;
             bool large = ranks == 4 && plans.size() % 4 != 0 &&
                          seen.count(schedule.text) != 0;
@@ -104,8 +115,9 @@ TEST_CASE("mutants: plans of every schedule are harmless as they are made") {
     checkHangs(explorer, verify::verifyPlan(plan));
     checkAccepted(plan, explorer);
   }
-  for (Op op : {Op::Backward, Op::BackwardWeight, Op::SendGradients,
-                Op::AddGradients, Op::SendTied, Op::OptimizerStep})
+  for (Op op :
+       {Op::Recompute, Op::Backward, Op::BackwardWeight, Op::SendGradients,
+        Op::AddGradients, Op::SendTied, Op::OptimizerStep})
     CHECK(countWith(plans, [op](const PlanOp &each) { return each.op == op; }) >
           5);
   CHECK(countWith(plans, [](const PlanOp &each) {

@@ -54,6 +54,7 @@ private:
            ", tied_embeddings: " + (tied ? "true" : "false") +
            (oneIn(3) ? ", gated_ffn: true" : "") +
            (oneIn(3) ? ", position: rope" : "") +
+           (oneIn(3) ? ", flash_attention: false" : "") +
            ", dtype: " + oneOf({"bf16", "fp32"}) + "}\n";
   }
 
@@ -68,6 +69,8 @@ private:
       line += ", backward: split";
     if (info->adjustableWarmup && oneIn(6))
       line += ", warmup: auto";
+    if (oneIn(3))
+      line += ", recompute: " + oneOf({"full", "full", "selective"});
     if (oneIn(6))
       line += ", memory_limit: " + std::to_string(pick(1, 400)) + "MB";
     return line + "}\n";
@@ -129,17 +132,20 @@ bool checkSpec(const RandomTransformer &of) {
 } // namespace
 
 TEST_CASE("no false alarm: transformers of every schedule") {
-  std::map<std::string_view, unsigned> accepted, withTies;
+  std::map<std::string_view, unsigned> accepted, withTies, withRecompute;
   for (unsigned seed = 0; seed < 3200; ++seed) {
     RandomTransformer of(seed);
     if (!checkSpec(of))
       continue;
     ++accepted[of.info->text];
     withTies[of.info->text] += of.tied;
+    withRecompute[of.info->text] +=
+        of.text.find("recompute") != std::string::npos;
   }
   for (const ScheduleInfo &info : allSchedules()) {
     CAPTURE(info.text);
     CHECK(accepted[info.text] > 20);
     CHECK(withTies[info.text] > 8);
+    CHECK(withRecompute[info.text] > 5);
   }
 }

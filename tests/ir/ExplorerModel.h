@@ -334,12 +334,17 @@ protected:
     }
     case BufferKind::Gradients:
       return gradients(m, buffer);
+    case BufferKind::Checkpoint:
+      tooSmall |= buffer.bytes < bytes.checkpoint;
+      return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Saved:
       tooSmall |= storedAt(m) < bytes.activation;
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Kept: {
-      tooSmall |=
-          each.op == Op::BackwardWeight && buffer.bytes < bytes.keptForWeight;
+      bool alone = each.op == Op::BackwardWeight ||
+                   (each.op == Op::Forward && plan.stages[s].recomputePolicy ==
+                                                  RecomputePolicy::Selective);
+      tooSmall |= alone && buffer.bytes < bytes.keptForWeight;
       int before = each.op == Op::BackwardWeight;
       int after = each.op == Op::BackwardInput;
       return {tag(buffer.kind, s, k, before), tag(buffer.kind, s, k, after)};

@@ -117,8 +117,7 @@ protected:
       return computes && reads &&
              has(BufferKind::Activation, edgesOf(each.stage, true, true),
                  edgesOf(each.stage, true, false)) &&
-             (!stage.backward || (has(BufferKind::Saved, 0, 1) &&
-                                  operandsOf(m, BufferKind::Kept, false) < 2));
+             (!stage.backward || hasLeft(m));
     case Op::Backward:
     case Op::BackwardInput:
       return computes && reads && (adds || each.op == Op::BackwardInput) &&
@@ -146,18 +145,45 @@ protected:
              hasState(BufferKind::Optimizer, bytes.optimizer) &&
              tiedParts(m) == (stage.tiedTo != kNone);
     case Op::Recompute:
-      return computes && reads;
+      return computes && reads && hasLeft(m);
     }
     return false;
   }
 
-  /// How many buffers the forward of a stage and microbatch keeps for W.
+  /// Whether a forward or a recompute names what it starts from and what it
+  /// leaves, as the policy of its stage shares that out.
+  bool hasLeft(Member m) const {
+    struct Row {
+      size_t checkpointRead, checkpointWritten, keptRead;
+      size_t savedWritten, keptLeast, keptMost;
+    };
+    static constexpr Row kForward[] = {
+        {0, 0, 0, 1, 0, 1}, {0, 0, 0, 0, 1, 1}, {0, 1, 0, 0, 0, 0}};
+    static constexpr Row kRecompute[] = {
+        {0, 0, 0, 0, 0, 0}, {0, 0, 1, 1, 0, 0}, {1, 0, 0, 1, 0, 1}};
+    auto policy = static_cast<size_t>(plan.stages[op(m).stage].recomputePolicy);
+    const Row &row = (op(m).op == Op::Forward ? kForward : kRecompute)[policy];
+    auto count = [&](BufferKind kind, bool reads) {
+      return operandsOf(m, kind, reads);
+    };
+    size_t kept = count(BufferKind::Kept, false);
+    return count(BufferKind::Checkpoint, true) == row.checkpointRead &&
+           count(BufferKind::Checkpoint, false) == row.checkpointWritten &&
+           count(BufferKind::Kept, true) == row.keptRead &&
+           count(BufferKind::Saved, true) == 0 &&
+           count(BufferKind::Saved, false) == row.savedWritten &&
+           kept >= row.keptLeast && kept <= row.keptMost;
+  }
+
+  /// How many buffers a stage and microbatch keeps for W: those of its forward,
+  /// or of its recompute if that is full.
   size_t keptBy(Id stage, Id microbatch) const {
     for (Id r = 0; r < plan.ranks.size(); ++r)
       for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at) {
         const PlanOp &each = plan.ranks[r].ops[at];
-        if (each.op == Op::Forward && each.stage == stage &&
-            each.microbatch == microbatch)
+        bool full = plan.stages[stage].recomputePolicy == RecomputePolicy::Full;
+        if (each.op == (full ? Op::Recompute : Op::Forward) &&
+            each.stage == stage && each.microbatch == microbatch)
           return operandsOf({r, at}, BufferKind::Kept, false);
       }
     return 0;

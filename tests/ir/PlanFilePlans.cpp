@@ -34,7 +34,8 @@ static Stage firstStage() {
   stage.recompute = 4'000'000'000;
   stage.parameterCount = 11;
   stage.activeParameterCount = 10;
-  stage.bytes = {22, 44, 132, 1000, 300, 70};
+  stage.bytes = {22, 44, 132, 1000, 300, 70, 0, 90};
+  stage.recomputePolicy = RecomputePolicy::Full;
   stage.location = {0, 12, 7};
   stage.description = "kind=block\nwidth=\"8\"\n";
   return stage;
@@ -79,7 +80,8 @@ Plan smallPlan() {
                {2560, 600, 0, BufferKind::Activation},
                {3328, 700, 0, BufferKind::Gradient},
                {2560, 44, 0, BufferKind::CopyGradients},
-               {3328, 44, 0, BufferKind::TiedGradients}};
+               {3328, 44, 0, BufferKind::TiedGradients},
+               {2048, 90, 0, BufferKind::Checkpoint}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,
@@ -87,7 +89,7 @@ Plan smallPlan() {
        operand(6, write)});
   add(a, Op::SendForward, 0, 2, {operand(6, read)}, {0}, 1, 0, 5);
   add(a, Op::RecvBackward, 0, 2, {operand(7, write)}, {}, 2, 1, 5);
-  add(a, Op::Recompute, 0, 1, {operand(4, update)}, {1});
+  add(a, Op::Recompute, 0, 1, {operand(10, read), operand(4, write)}, {1});
   add(a, Op::BackwardInput, 0, 2, {operand(4, read), operand(5, write)},
       {0, 2});
   add(a, Op::BackwardWeight, 0, 2, {operand(1, update), operand(5, read)});
@@ -155,8 +157,10 @@ Stage Generator::stage() {
   stage.recompute = static_cast<Ticks>(below(2) * kMaxTicks);
   stage.parameterCount = random();
   stage.activeParameterCount = below(3);
-  stage.bytes = {below(3), below(1u << 30), below(3),
-                 below(3), below(3),        below(uint64_t(1) << 61)};
+  stage.bytes = {below(3), below(1u << 30),          below(3), below(3),
+                 below(3), below(uint64_t(1) << 61), 0,        below(3)};
+  if (stage.backward)
+    stage.recomputePolicy = static_cast<RecomputePolicy>(below(3));
   stage.location = {static_cast<uint32_t>(below(2)),
                     static_cast<uint32_t>(below(2)), ~0u};
   stage.description = name();

@@ -55,7 +55,7 @@ TEST_CASE("plan file: lists that do not fit their operations are faults") {
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[2].firstWait = 9; }) ==
         "rank 0, operation 1 (0SEND_F2) has the waits from 0 to 9 of 7");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].firstOperand = 2; }) ==
-        "rank 0, operation 5 (0W2) has the operands from 9 to 2 of 21");
+        "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 22");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops.clear(); }) ==
         "rank 0 has waits or operands, but no operations");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].microbatch = 0; }) ==
@@ -77,6 +77,16 @@ TEST_CASE("plan file: sizes whose sums would overflow are faults") {
   CHECK(headerFaultOf([](Plan &plan) { plan.stages[1].recompute = -1; }) ==
         "stage 1 has a time of -1 ticks, not between 0 and "
         "2305843009213693952");
+  CHECK(headerFaultOf([](Plan &plan) {
+          plan.stages[0].recomputePolicy = static_cast<RecomputePolicy>(3);
+        }) == "stage 0 has an unknown recompute policy 3");
+  CHECK(headerFaultOf([](Plan &plan) {
+          plan.stages[1].recomputePolicy = RecomputePolicy::Selective;
+        }) == "stage 1 has recompute policy selective, but no backward");
+  CHECK(headerFaultOf([](Plan &plan) {
+          plan.stages[0].bytes.checkpoint = ~Bytes(0);
+        }) == "stage 0 has a size of 18446744073709551615 bytes, over "
+              "2305843009213693952");
   CHECK(headerFaultOf([](Plan &plan) { plan.channels[0].latency = -5; }) ==
         "channel 0 has a latency of -5 ticks, not between 0 and "
         "2305843009213693952");

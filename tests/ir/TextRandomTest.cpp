@@ -37,7 +37,7 @@ static Graph randomGraph(std::mt19937_64 &random) {
     for (uint64_t i = random() % 4; i > 0; --i) {
       graph.values.push_back({random() % 3, node,
                               static_cast<Id>(graph.uses.size()),
-                              static_cast<ValueKind>(random() % 5)});
+                              static_cast<ValueKind>(random() % 6)});
       for (uint64_t j = random() % 3; j > 0; --j)
         graph.uses.push_back(static_cast<Id>(random() % graph.nodes.size()));
     }

@@ -80,6 +80,12 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
   return synthetic().forward(self(instance).inner, call, error);
 }
 
+int recompute(void *instance, const sluice_call *call, sluice_error *error) {
+  if (int code = before("recompute", self(instance).stage, call, error))
+    return code;
+  return synthetic().recompute(self(instance).inner, call, error);
+}
+
 int backwardInput(void *instance, const sluice_call *call,
                   sluice_error *error) {
   if (int code = before("backward_input", self(instance).stage, call, error))
@@ -141,6 +147,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    bind,
                                    beginStep,
                                    forward,
+                                   recompute,
                                    backwardInput,
                                    backwardWeight,
                                    addGradients,

@@ -67,6 +67,10 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
                [&](void *stage) { return inner->forward(stage, call, error); });
 }
 
+int recompute(void *instance, const sluice_call *call, sluice_error *error) {
+  return inner->recompute(self(instance).instance, call, error);
+}
+
 int backwardInput(void *instance, const sluice_call *call,
                   sluice_error *error) {
   return spied(instance, SpyMoment::BackwardInput, call, [&](void *stage) {
@@ -120,6 +124,7 @@ constexpr sluice_module kSpy = {SLUICE_MODULE_VERSION,
                                 bind,
                                 beginStep,
                                 forward,
+                                recompute,
                                 backwardInput,
                                 backwardWeight,
                                 addGradients,

@@ -33,6 +33,7 @@ static MeasuredCosts measuredCosts(llvm::ArrayRef<runtime::StageCosts> stages) {
   MeasuredCosts costs;
   for (const runtime::StageCosts &stage : stages) {
     costs.forward.push_back(stage.forward);
+    costs.recompute.push_back(stage.recompute);
     costs.backwardInput.push_back(stage.backwardInput);
     costs.backwardWeight.push_back(stage.backwardWeight);
     costs.step.push_back(stage.optimizerStep);

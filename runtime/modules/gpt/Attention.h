@@ -8,16 +8,24 @@ namespace sluice::gpt {
 
 /// output (T x h) = for each sequence and head, softmax(Q Kᵀ / √d) V over the
 /// positions up to one's own; d = h / heads. qkv is T x 3h: a token's queries,
-/// keys and values, each head by head. workspace: s².
+/// keys and values, each head by head. Leaves the probabilities in `stored`
+/// (T·heads·s), unless that is null. workspace: s².
 template <typename Real>
 void attention(const Config &config, const Real *qkv, Real *output,
-               Real *workspace);
+               Real *stored, Real *workspace);
+
+/// The probabilities alone.
+template <typename Real>
+void attentionProbabilities(const Config &config, const Real *qkv,
+                            Real *stored);
 
 /// Replaces qkv by its gradients, given those of the output (T x h). The
-/// probabilities are computed again. workspace: 2s² + s·d.
+/// probabilities are computed again where `stored` is null. workspace:
+/// 2s² + s·d.
 template <typename Real>
 void attentionBackward(const Config &config, Real *qkv,
-                       const Real *outputGradient, Real *workspace);
+                       const Real *outputGradient, const Real *stored,
+                       Real *workspace);
 
 } // namespace sluice::gpt
 

@@ -59,7 +59,8 @@ void Block<Real>::forward(const Config &config, Real *output,
   repeatRow(weights[QkvBias], kept[Qkv], tokens, 3 * h);
   addProduct(tokens, kept[Norm1Output], h, weights[QkvWeight], 3 * h,
              kept[Qkv]);
-  attention<Real>(config, kept[Qkv], kept[AttentionOut], workspace);
+  attention<Real>(config, kept[Qkv], kept[AttentionOut], probabilities,
+                  workspace);
   addRow<Real>(kept[Input], weights[ProjectionBias], kept[Middle], tokens, h);
   addProduct(tokens, kept[AttentionOut], h, weights[ProjectionWeight], h,
              kept[Middle]);
@@ -69,8 +70,15 @@ void Block<Real>::forward(const Config &config, Real *output,
   addProduct(tokens, kept[Norm2Output], h, weights[UpWeight], ffn,
              kept[PreActivation]);
   gelu(kept[PreActivation], kept[Activation], tokens * ffn);
+  if (!output)
+    return;
   addRow<Real>(kept[Middle], weights[DownBias], output, tokens, h);
   addProduct(tokens, kept[Activation], ffn, weights[DownWeight], h, output);
+}
+
+template <typename Real>
+void Block<Real>::remakeProbabilities(const Config &config) const {
+  attentionProbabilities<Real>(config, kept[Qkv], probabilities);
 }
 
 template <typename Real>
@@ -86,7 +94,7 @@ void Block<Real>::backwardInput(const Config &config, Real *chain,
                           gradients[Norm2Weight], gradients[Norm2Bias], tokens,
                           h);
   inputGradient(tokens, kept[Middle], h, weights[ProjectionWeight], h, narrow);
-  attentionBackward<Real>(config, kept[Qkv], narrow, scratch);
+  attentionBackward<Real>(config, kept[Qkv], narrow, probabilities, scratch);
   inputGradient(tokens, kept[Qkv], 3 * h, weights[QkvWeight], h, narrow);
   layerNormBackward<Real>(kept[Input], weights[Norm1Weight], narrow,
                           kept[Middle], gradients[Norm1Weight],

@@ -5,7 +5,8 @@
 //
 // The forward pass leaves in `kept` what the gradients need. backwardInput
 // overwrites what only it needs with the gradients that the weights need, so
-// that no byte is held twice.
+// that no byte is held twice. Without flash attention the probabilities of the
+// attention are left apart from `kept`; they can be made again of it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_MODULES_GPT_BLOCK_H
@@ -42,9 +43,13 @@ template <typename Real> struct Block {
   Pieces<const Real, kBlockTensors> weights;
   Pieces<Real, kBlockTensors> gradients;
   Pieces<Real, kBlockKept> kept;
+  Real *probabilities; ///< T·heads·s; null: made again where they are needed
 
-  /// From kept[Input] to `output`. workspace: s².
+  /// From kept[Input] to `output`, which may be kept[Input] if no backward
+  /// follows, or null if only what is kept is wanted. workspace: s².
   void forward(const Config &config, Real *output, Real *workspace) const;
+  /// The probabilities of kept[Qkv].
+  void remakeProbabilities(const Config &config) const;
   /// Turns `chain` from the gradient at the output into that at the input, and
   /// adds to the gradients of the norms. workspace: T(h + ffn) + 2s² + s·h.
   void backwardInput(const Config &config, Real *chain, Real *workspace) const;

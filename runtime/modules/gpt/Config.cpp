@@ -44,10 +44,13 @@ constexpr NumberKey kNumbers[] = {
 struct FlagKey {
   std::string_view key;
   bool Config::*value;
+  bool required = true; ///< else the default holds
 };
-constexpr FlagKey kFlags[] = {{keys::kEmbedding, &Config::embedding},
-                              {keys::kHead, &Config::head},
-                              {keys::kTiedEmbeddings, &Config::tied}};
+constexpr FlagKey kFlags[] = {
+    {keys::kEmbedding, &Config::embedding},
+    {keys::kHead, &Config::head},
+    {keys::kTiedEmbeddings, &Config::tied},
+    {keys::kFlashAttention, &Config::flashAttention, false}};
 
 /// Keys of which this module computes one value only.
 struct FixedKey {
@@ -69,7 +72,6 @@ constexpr FixedKey kFixed[] = {
     {keys::kEmbedLayernorm, "0", false},
     {keys::kExperts, "0", false},
     {keys::kMtpLayers, "0", false},
-    {keys::kRecompute, "0", false},
     {keys::kTensorParallel, "1", false},
     {keys::kSequenceParallel, "0", false},
     {keys::kContextParallel, "1", false},
@@ -167,10 +169,12 @@ void Reader::number(const Lines &lines, const NumberKey &key) {
 }
 
 void Reader::flag(const Lines &lines, const FlagKey &key) {
-  const std::string_view *value = find(lines, key.key, true);
-  if (value && *value != "0" && *value != "1")
+  const std::string_view *value = find(lines, key.key, key.required);
+  if (!value)
+    return;
+  if (*value != "0" && *value != "1")
     fault(std::string(key.key) + " is " + quoted(*value) + ", not 0 or 1");
-  config.*key.value = value && *value == "1";
+  config.*key.value = *value == "1";
 }
 
 void Reader::unknown(const Lines &lines) {
@@ -251,6 +255,8 @@ void Reader::relations() {
           text(c.layers));
   if (c.microbatches == 0)
     fault("the plan has 0 microbatches");
+  if (c.recompute > SLUICE_RECOMPUTE_FULL)
+    fault("recompute is " + text(c.recompute) + ", which is no policy");
   extents();
 }
 
@@ -294,6 +300,7 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
   config = Config();
   config.microbatches = stage.microbatches;
   config.trained = stage.trained != 0;
+  config.recompute = stage.recompute;
   Reader reader(config, dtype);
   reader.description(stage.description ? stage.description : "");
   reader.run(stage.run ? stage.run : "");
@@ -314,6 +321,14 @@ uint64_t saturatingSum(uint64_t a, uint64_t b) {
   return __builtin_add_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
+uint64_t probabilitiesOf(const Config &config) {
+  return config.flashAttention
+             ? 0
+             : saturatingProduct(
+                   saturatingProduct(config.tokens(), config.sequence),
+                   config.heads);
+}
+
 Needs needsOf(const Config &config) {
   // Within Config's limits, widths stay below 2^35 and squares below 2^62.
   auto wide = [&config](uint64_t width) {
@@ -325,17 +340,25 @@ Needs needsOf(const Config &config) {
     addPart(needs, elementsOf(embeddingTensors(config)), 0, 0, 0);
   if (config.stageLayers > 0) {
     uint64_t count = config.stageLayers;
+    uint64_t kept = wide(8 * h + 2 * ffn);
+    uint64_t backward = saturatingSum(wide(4 * h + 2 * ffn), 2 * s * s);
+    uint64_t forward = config.isFull() ? saturatingSum(kept, s * s) : 0;
     addPart(needs, saturatingProduct(count, elementsOf(blockTensors(config))),
-            0, saturatingProduct(count, wide(8 * h + 2 * ffn)),
-            saturatingSum(wide(4 * h + 2 * ffn), 2 * s * s));
+            saturatingProduct(count, probabilitiesOf(config)),
+            saturatingProduct(count, kept), std::max(backward, forward));
   }
-  if (config.head)
-    addPart(needs, elementsOf(headTensors(config)), wide(h),
-            wide(h + config.vocab), wide(2 * h));
+  if (config.head) {
+    uint64_t input = wide(h), kept = wide(h + config.vocab);
+    uint64_t all = saturatingSum(input, kept);
+    addPart(needs, elementsOf(headTensors(config)),
+            config.isSelective() ? 0 : input, config.isSelective() ? all : kept,
+            std::max(wide(2 * h), config.isFull() ? all : 0));
+  }
   bool both = config.tied && config.embedding && config.head;
   needs.gradients = saturatingSum(needs.parameters, both ? config.table() : 0);
   needs.input = config.embedding ? 0 : wide(h);
   needs.output = config.head ? 0 : wide(h);
+  needs.checkpoint = config.isFull() ? needs.input : 0;
   return needs;
 }
 

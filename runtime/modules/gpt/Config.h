@@ -21,6 +21,8 @@ struct Config {
   uint32_t microbatchSize = 0; ///< sequences in a microbatch
   uint32_t microbatches = 0;   ///< in a step
   bool trained = false;        ///< has a backward
+  uint32_t recompute = 0;      ///< SLUICE_RECOMPUTE_…
+  bool flashAttention = true;  ///< false: probabilities are saved
   uint32_t layers = 0;         ///< of the whole model
   uint32_t firstLayer = 0, stageLayers = 0;
   bool embedding = false, head = false;
@@ -34,6 +36,8 @@ struct Config {
   /// Whether it has the table of tokens, and whether another stage has it too.
   bool hasTable() const { return embedding || (tied && head); }
   bool sharesTable() const { return tied && embedding != head; }
+  bool isFull() const { return recompute == SLUICE_RECOMPUTE_FULL; }
+  bool isSelective() const { return recompute == SLUICE_RECOMPUTE_SELECTIVE; }
   /// Parameters of the table.
   uint64_t table() const { return uint64_t(vocab) * hidden; }
 };
@@ -47,9 +51,14 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
 
 /// What a stage needs, in elements (numbers of the module's type). With
 /// T = sequence · microbatch_size, h = hidden, s = sequence:
-///   block      kept T(8h + 2ffn), workspace T(4h + 2ffn) + 2s²
+///   block      kept T(8h + 2ffn), workspace T(4h + 2ffn) + 2s², saved (without
+///              flash attention) T·heads·s
 ///   head       saved Th (the norm's input), kept T(h + vocab), workspace 2Th
 ///   embedding  nothing
+/// Selective recomputation makes the probabilities again; the head keeps the
+/// norm's input, T(2h + vocab). Full recomputation: checkpoint Th, but for the
+/// embedding; the forward works in the workspace, T(8h + 2ffn) + s² and
+/// T(2h + vocab) of it.
 /// saved and kept add up over a stage, the workspace is the largest part's.
 /// Sums that do not fit 64 bits stay at the largest value.
 struct Needs {
@@ -57,10 +66,12 @@ struct Needs {
   /// As many as parameters; where tied embedding and head are in one stage,
   /// those of the table twice: the head's stand last.
   uint64_t gradients = 0;
-  uint64_t saved = 0, kept = 0, workspace = 0;
+  uint64_t saved = 0, kept = 0, checkpoint = 0, workspace = 0;
   uint64_t input = 0, output = 0;
 };
 Needs needsOf(const Config &config);
+/// Probabilities of the attention of a block that are saved.
+uint64_t probabilitiesOf(const Config &config);
 
 /// a·b and a+b, or the largest value where they overflow.
 uint64_t saturatingProduct(uint64_t a, uint64_t b);

@@ -97,6 +97,16 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
 }
 
 template <typename Real>
+int recompute(void *instance, const sluice_call *call, sluice_error *error) {
+  return guarded(error, [&] {
+    Status status = stateOf<Real>(instance).checkRecompute(*call);
+    if (status.ok())
+      stateOf<Real>(instance).recompute(*call);
+    return status;
+  });
+}
+
+template <typename Real>
 int backwardInput(void *instance, const sluice_call *call,
                   sluice_error *error) {
   return guarded(error, [&] {
@@ -162,6 +172,7 @@ template <typename Real> constexpr sluice_module moduleNamed(const char *name) {
           bind<Real>,
           beginStep<Real>,
           forward<Real>,
+          recompute<Real>,
           backwardInput<Real>,
           backwardWeight<Real>,
           addGradients<Real>,

@@ -78,8 +78,9 @@ Status StageState<Real>::create(const sluice_stage &stage,
     return status;
   std::unique_ptr<StageState> state(new StageState(std::move(config)));
   const sluice_bytes bytes = state->bytes();
-  const uint64_t largest = std::max(
-      {bytes.optimizer, bytes.workspace, bytes.saved, bytes.kept, bytes.input});
+  const uint64_t largest =
+      std::max({bytes.optimizer, bytes.workspace, bytes.saved, bytes.kept,
+                bytes.checkpoint, bytes.input});
   if (largest > uint64_t(INT64_MAX))
     return Status::input("the stage needs more than " +
                          std::to_string(INT64_MAX) + " bytes");
@@ -113,6 +114,7 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
   bytes.saved = bytesOf<Real>(needs.saved);
   bytes.kept = bytesOf<Real>(needs.kept);
+  bytes.checkpoint = bytesOf<Real>(needs.checkpoint);
   return bytes;
 }
 
@@ -136,24 +138,48 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   return Status();
 }
 
+template <typename Real> Status StageState<Real>::checkBound() const {
+  return parameters
+             ? Status()
+             : Status::environment("the stage is called before it has memory");
+}
+
 template <typename Real>
 Status StageState<Real>::checkKept(const sluice_call &call) const {
-  if (!parameters)
-    return Status::environment("the stage is called before it has memory");
-  return enough({{"kept", call.kept, bytes().kept}});
+  Status status = checkBound();
+  return status.ok() ? enough({{"kept", call.kept, bytes().kept}}) : status;
+}
+
+template <typename Real>
+Status StageState<Real>::checkSaved(const sluice_call &call) const {
+  return enough({{"saved", call.saved, bytes().saved}});
 }
 
 template <typename Real>
 Status StageState<Real>::checkForward(const sluice_call &call) const {
   const sluice_bytes need = bytes();
-  Status status = checkKept(call);
+  Status status = config.isFull() ? checkBound() : checkKept(call);
   if (status.ok())
     status = checkSide(!config.embedding, "input", call.input_count,
                        call.inputs, need.input);
   if (status.ok())
     status = checkSide(!config.head, "output", call.output_count, call.outputs,
                        need.output);
-  return status.ok() ? enough({{"saved", call.saved, need.saved}}) : status;
+  if (!status.ok() || config.isSelective())
+    return status;
+  return config.isFull()
+             ? enough({{"checkpoint", call.checkpoint, need.checkpoint}})
+             : checkSaved(call);
+}
+
+template <typename Real>
+Status StageState<Real>::checkRecompute(const sluice_call &call) const {
+  Status status = checkKept(call);
+  if (status.ok())
+    status = checkSaved(call);
+  if (status.ok() && config.isFull())
+    status = enough({{"checkpoint", call.checkpoint, bytes().checkpoint}});
+  return status;
 }
 
 template <typename Real>
@@ -166,7 +192,7 @@ Status StageState<Real>::checkBackwardInput(const sluice_call &call) const {
   if (status.ok())
     status = checkSide(!config.head, "output gradient", call.output_count,
                        call.output_gradients, need.output);
-  return status.ok() ? enough({{"saved", call.saved, need.saved}}) : status;
+  return status.ok() ? checkSaved(call) : status;
 }
 
 template <typename Real>
@@ -179,19 +205,42 @@ template <typename Real> Embedding<Real> StageState<Real>::embedding() const {
 }
 
 template <typename Real>
-Block<Real> StageState<Real>::block(size_t index,
-                                    const sluice_call &call) const {
+Block<Real> StageState<Real>::block(size_t index, Real *kept,
+                                    Real *probabilities) const {
   size_t start = firstBlock + index * blockLayout.tensors.back();
-  Real *kept = as<Real>(call.kept) + index * blockLayout.kept.back();
   return {{parameters + start, &blockLayout.tensors},
           {gradients + start, &blockLayout.tensors},
-          {kept, &blockLayout.kept}};
+          {kept, &blockLayout.kept},
+          probabilities};
+}
+
+/// A forward that leaves no probabilities has nothing saved.
+template <typename Real>
+Block<Real> StageState<Real>::block(size_t index,
+                                    const sluice_call &call) const {
+  Real *saved = config.flashAttention || call.saved.bytes == 0
+                    ? nullptr
+                    : as<Real>(call.saved) + index * probabilitiesOf(config);
+  return block(index, as<Real>(call.kept) + index * blockLayout.kept.back(),
+               saved);
+}
+
+/// The norm's input: saved, but kept where recomputation is selective.
+template <typename Real>
+Real *StageState<Real>::headInput(const sluice_call &call) const {
+  if (!config.isSelective())
+    return as<Real>(call.saved) + config.stageLayers * probabilitiesOf(config);
+  return as<Real>(call.kept) + config.stageLayers * blockLayout.kept.back() +
+         headLayout.kept.back();
 }
 
 template <typename Real>
 Head<Real> StageState<Real>::head(const sluice_call &call) const {
-  Real *kept =
-      as<Real>(call.kept) + config.stageLayers * blockLayout.kept.back();
+  return head(as<Real>(call.kept) +
+              config.stageLayers * blockLayout.kept.back());
+}
+
+template <typename Real> Head<Real> StageState<Real>::head(Real *kept) const {
   const Pieces<const Real, kHeadTensors> weights = {parameters + headStart,
                                                     &headLayout.tensors};
   const Pieces<Real, kHeadTensors> sums = {gradients + headStart,
@@ -207,7 +256,9 @@ template <typename Real>
 Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
   if (index < config.stageLayers)
     return block(index, call).kept[Input];
-  return as<Real>(config.head ? call.saved : call.outputs[0]);
+  if (config.head)
+    return headInput(call);
+  return call.outputs ? as<Real>(call.outputs[0]) : nullptr;
 }
 
 template <typename Real> void StageState<Real>::beginStep() {
@@ -230,18 +281,70 @@ sluice_call StageState<Real>::withScratch(sluice_call call) const {
 }
 
 template <typename Real>
-void StageState<Real>::forward(const sluice_call &given) {
-  const sluice_call call = withScratch(given);
+void StageState<Real>::takeInput(const sluice_call &call, Real *place) const {
   if (config.embedding)
-    embedding().forward(batch(call), inputOf(0, call));
+    embedding().forward(batch(call), place);
   else
-    std::copy_n(as<Real>(call.inputs[0]), needs.input, inputOf(0, call));
+    std::copy_n(as<Real>(call.inputs[0]), needs.input, place);
+}
+
+/// Computes blocks and head in what the call keeps, from the first's input on;
+/// returns the loss.
+template <typename Real>
+double StageState<Real>::fill(const sluice_call &call) const {
   for (size_t i = 0; i < config.stageLayers; ++i)
     block(i, call).forward(config, inputOf(i + 1, call), workspace);
+  return config.head ? head(call).forward(batch(call), headInput(call)) : 0;
+}
+
+/// Computes blocks and head one after the other in the workspace, so that only
+/// the checkpoint and the output are left; returns the loss.
+template <typename Real>
+double StageState<Real>::passThrough(const sluice_call &call) const {
+  Real *output = config.head ? workspace : as<Real>(call.outputs[0]);
+  Real *input = config.stageLayers > 0 ? workspace : output;
+  takeInput(call, input);
+  if (!config.embedding)
+    std::copy_n(input, needs.input, as<Real>(call.checkpoint));
+  Real *scratch = workspace + blockLayout.kept.back();
+  for (size_t i = 0; i < config.stageLayers; ++i)
+    block(i, workspace, nullptr)
+        .forward(config, i + 1 < config.stageLayers ? workspace : output,
+                 scratch);
+  Real *kept = workspace + config.tokens() * config.hidden;
+  return config.head ? head(kept).forward(batch(call), workspace) : 0;
+}
+
+template <typename Real>
+void StageState<Real>::forward(const sluice_call &given) {
+  const sluice_call call = withScratch(given);
+  double loss = 0;
+  if (config.isFull()) {
+    loss = passThrough(call);
+  } else {
+    takeInput(call, inputOf(0, call));
+    loss = fill(call);
+  }
   if (config.head) {
-    lossSum += head(call).forward(batch(call), as<Real>(call.saved));
+    lossSum += loss;
     ++lossCount;
   }
+}
+
+template <typename Real>
+void StageState<Real>::recompute(const sluice_call &call) {
+  if (config.isSelective()) {
+    if (!config.flashAttention)
+      for (size_t i = 0; i < config.stageLayers; ++i)
+        block(i, call).remakeProbabilities(config);
+    return;
+  }
+  if (config.stageLayers == 0 && !config.head)
+    return; // an embedding keeps nothing
+  sluice_call again = call;
+  again.inputs = &call.checkpoint;
+  takeInput(again, inputOf(0, again));
+  fill(again);
 }
 
 template <typename Real>
@@ -255,7 +358,7 @@ void StageState<Real>::backwardInput(const sluice_call &call) {
       config.embedding ? workspace : as<Real>(call.input_gradients[0]);
   Real *scratch = config.embedding ? workspace + elements : workspace;
   if (config.head)
-    head(call).backwardInput(config, as<Real>(call.saved), chain, scratch);
+    head(call).backwardInput(config, headInput(call), chain, scratch);
   else
     std::copy_n(as<Real>(call.output_gradients[0]), elements, chain);
   for (size_t i = config.stageLayers; i-- > 0;)

@@ -27,6 +27,8 @@ public:
   Status bind(const sluice_state &memory);
   void beginStep();
   void forward(const sluice_call &call);
+  /// What forward has not left, by the stage's policy.
+  void recompute(const sluice_call &call);
   void backwardInput(const sluice_call &call);
   void backwardWeight(const sluice_call &call);
   /// Adds what another copy of the stage has summed; refuses too few bytes.
@@ -39,6 +41,7 @@ public:
   Status tensor(uint32_t index, sluice_tensor &result);
   /// What of the state's and the call's buffers a call lacks.
   Status checkForward(const sluice_call &call) const;
+  Status checkRecompute(const sluice_call &call) const;
   Status checkBackwardInput(const sluice_call &call) const;
   Status checkBackwardWeight(const sluice_call &call) const;
 
@@ -46,15 +49,24 @@ private:
   explicit StageState(Config configuration);
 
   Status checkKept(const sluice_call &call) const;
+  Status checkSaved(const sluice_call &call) const;
+  Status checkBound() const;
   sluice_call withScratch(sluice_call call) const;
   Batch batch(const sluice_call &call) const {
     return {config, text, call.step, call.microbatch};
   }
   Embedding<Real> embedding() const;
+  Block<Real> block(size_t index, Real *kept, Real *probabilities) const;
   Block<Real> block(size_t index, const sluice_call &call) const;
+  Head<Real> head(Real *kept) const;
   Head<Real> head(const sluice_call &call) const;
-  /// Where the input of block `index` goes, past the last what follows it.
+  Real *headInput(const sluice_call &call) const;
+  /// Where the input of block `index` goes, past the last what follows it; null
+  /// where nobody wants that.
   Real *inputOf(size_t index, const sluice_call &call) const;
+  void takeInput(const sluice_call &call, Real *place) const;
+  double fill(const sluice_call &call) const;
+  double passThrough(const sluice_call &call) const;
 
   /// Gradients of the table by its use as output matrix.
   Real *outputGradients() const {

@@ -19,6 +19,7 @@ enum class Kind : uint8_t {
   TiedGradients,
   Optimizer,
   Saved,
+  Checkpoint,
   KeptByForward,
   KeptByBackward,
   Activation,
@@ -26,9 +27,9 @@ enum class Kind : uint8_t {
 };
 
 constexpr const char *kKindNames[] = {
-    "parameters",       "gradients",  "tied gradients",
-    "optimizer",        "saved",      "kept by forward",
-    "kept by backward", "activation", "gradient"};
+    "parameters", "gradients",  "tied gradients",  "optimizer",
+    "saved",      "checkpoint", "kept by forward", "kept by backward",
+    "activation", "gradient"};
 
 /// Whose bytes a buffer holds.
 struct Content {
@@ -41,7 +42,8 @@ struct Content {
   uint32_t summed = 1;
 };
 
-/// Who wrote the kept buffer of a microbatch last.
+/// Who wrote the kept buffer of a microbatch last; a recompute counts as the
+/// forward.
 enum class Keeper : uint8_t { Nobody, Forward, Backward };
 
 struct Synthetic {
@@ -269,6 +271,14 @@ Content own(const Synthetic &stage, Kind kind, const sluice_call &call) {
           call.microbatch};
 }
 
+/// Writes `kept`, if there is one, as a forward leaves it.
+void keep(Synthetic &stage, const sluice_call &call) {
+  if (call.kept.bytes == 0)
+    return;
+  fill(call.kept, own(stage, Kind::KeptByForward, call));
+  stage.keepers[call.microbatch] = Keeper::Forward;
+}
+
 int forward(void *instance, const sluice_call *call, sluice_error *error) {
   Synthetic &stage = self(instance);
   const sluice_stage &facts = stage.facts;
@@ -284,11 +294,24 @@ int forward(void *instance, const sluice_call *call, sluice_error *error) {
          {Kind::Activation, facts.stage, facts.output_stages[i], call->step,
           call->microbatch});
   fill(call->saved, own(stage, Kind::Saved, *call));
-  if (call->kept.bytes != 0) {
-    fill(call->kept, own(stage, Kind::KeptByForward, *call));
-    stage.keepers[call->microbatch] = Keeper::Forward;
-  }
+  fill(call->checkpoint, own(stage, Kind::Checkpoint, *call));
+  keep(stage, *call);
   spend(start, facts.forward_seconds);
+  return 0;
+}
+
+/// Checks what forward left of the microbatch, and writes the rest.
+int recompute(void *instance, const sluice_call *call, sluice_error *error) {
+  Synthetic &stage = self(instance);
+  const Clock::time_point start = startOf(stage.facts.recompute_seconds);
+  const bool full = stage.facts.recompute == SLUICE_RECOMPUTE_FULL;
+  if (full ? check(call->checkpoint, own(stage, Kind::Checkpoint, *call), error)
+           : check(call->kept, own(stage, Kind::KeptByForward, *call), error))
+    return 1;
+  fill(call->saved, own(stage, Kind::Saved, *call));
+  if (full)
+    keep(stage, *call);
+  spend(start, stage.facts.recompute_seconds);
   return 0;
 }
 
@@ -395,6 +418,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    bind,
                                    beginStep,
                                    forward,
+                                   recompute,
                                    backwardInput,
                                    backwardWeight,
                                    addGradients,
