@@ -31,9 +31,11 @@ static bool isCsvCell(llvm::StringRef word) {
   llvm::StringRef kind = llvm::StringRef(name).slice(type, number);
   if (number == std::string::npos)
     return kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD";
-  size_t end = name.find_first_not_of("0123456789", number);
-  if (end != std::string::npos && llvm::isAlnum(name[end]))
-    return false; // a word of its own, as 1F1B
+  if (name == "1F1B" || // a schedule's name
+      llvm::any_of(name, [](char c) {
+        return !llvm::isAlnum(c) && !llvm::StringRef("_-;)(").contains(c);
+      }))
+    return false;
   kind.consume_front("WAIT_");
   return llvm::any_of(kOps, [&](const OpInfo &op) {
     return op.perMicrobatch && kind == llvm::StringRef(op.text);
