@@ -166,8 +166,13 @@ verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
     return order;
   }
   std::string model = std::move(c.plan->model);
-  if (!passes::SimulateOps(c) || !passes::LowerToPlan(c))
+  if (!passes::SimulateOps(c) || !passes::LowerToPlan(c)) {
+    result.errors.push_back({verify::FindingKind::Malformed,
+                             "no messages can be added",
+                             std::nullopt,
+                             {}});
     return result;
+  }
   c.plan->model = std::move(model);
   result = verify::verifyPlan(*c.plan, options);
   llvm::append_range(result.warnings, rows.warnings);
