@@ -284,7 +284,10 @@ class Lists(CheckCsv):
         rows[0].append("0REDUCE_GRAD")
         self.assertEqual(warnings(rows), both[1:])
         at = rows[1].index("1B1")
-        self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]), both[1:])
+        early = ("1REDUCE_GRAD stands before 1B1, whose gradients PyTorch then neither scales nor reduces; move it to the "
+                 "end of the row")
+        self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]),
+                         [("missing", early, "1B1", 2)])
         rows[1].append("1REDUCE_GRAD")
         self.assertEqual(warnings(rows), [])
         rows[1].append("1WAIT_REDUCE_GRAD")
