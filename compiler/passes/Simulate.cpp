@@ -19,7 +19,7 @@ Network Compilation::network() const {
     return Network(link, across, ranksPerNode(*spec));
   }
   if (plan)
-    return Network(plan->channels);
+    return Network(*plan);
   return Network();
 }
 

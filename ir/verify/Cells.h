@@ -85,6 +85,8 @@ private:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::NormGradients:
+    case Op::AllReduceNorms:
       return 0;
     }
     return 0;

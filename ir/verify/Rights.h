@@ -27,57 +27,62 @@ struct Rights {
 
 /// The columns below are in the order of Buffers.def: a row that comes to stand
 /// between them must be given its column.
-static_assert(kBufferKindCount == 11 &&
-              static_cast<unsigned>(BufferKind::Workspace) == 3 &&
-              static_cast<unsigned>(BufferKind::Saved) == 4 &&
-              static_cast<unsigned>(BufferKind::Checkpoint) == 6 &&
-              static_cast<unsigned>(BufferKind::Activation) == 7 &&
-              static_cast<unsigned>(BufferKind::TiedGradients) == 10);
+static_assert(kBufferKindCount == 12 &&
+              static_cast<unsigned>(BufferKind::Norms) == 4 &&
+              static_cast<unsigned>(BufferKind::Saved) == 5 &&
+              static_cast<unsigned>(BufferKind::Checkpoint) == 7 &&
+              static_cast<unsigned>(BufferKind::Activation) == 8 &&
+              static_cast<unsigned>(BufferKind::TiedGradients) == 11);
 
 constexpr Rights rightsOf(Op op) {
   constexpr unsigned kCompute =
       bit(BufferKind::Parameters) | bit(BufferKind::Workspace);
   constexpr unsigned kAccumulate =
       bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
-  //          parameters, gradients, optimizer, workspace,
+  //          parameters, gradients, optimizer, workspace, norms,
   //          saved, kept, checkpoint, activation, gradient, copy gradients,
   //          tied ones
   switch (op) {
   case Op::Forward:
-    return {{kR, 0, 0, kU, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
+    return {{kR, 0, 0, kU, 0, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
   case Op::Backward:
-    return {{kR, kU, 0, kU, kR | kU, kR | kU, 0, 0, kR | kW, 0, 0},
+    return {{kR, kU, 0, kU, 0, kR | kU, kR | kU, 0, 0, kR | kW, 0, 0},
             kCompute | kAccumulate};
   case Op::BackwardInput:
-    return {{kR, kU, 0, kU, kR | kU, kU, 0, 0, kR | kW, 0, 0}, kCompute};
+    return {{kR, kU, 0, kU, 0, kR | kU, kU, 0, 0, kR | kW, 0, 0}, kCompute};
   case Op::BackwardWeight:
-    return {{kR, kU, 0, kU, 0, kR | kU, 0, 0, 0, 0, 0}, kAccumulate};
+    return {{kR, kU, 0, kU, 0, 0, kR | kU, 0, 0, 0, 0, 0}, kAccumulate};
   case Op::Recompute:
-    return {{kR, 0, 0, kU, kW, kR | kW, kR, 0, 0, 0, 0}, kCompute};
+    return {{kR, 0, 0, kU, 0, kW, kR | kW, kR, 0, 0, 0, 0}, kCompute};
   case Op::SendForward:
-    return {{0, 0, 0, 0, 0, 0, 0, kR, 0, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0, 0}, 0};
   case Op::RecvForward:
-    return {{0, 0, 0, 0, 0, 0, 0, kW, 0, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0, 0}, 0};
   case Op::SendBackward:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0}, 0};
   case Op::RecvBackward:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0}, 0};
   case Op::SendGradients:
-    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::RecvGradients:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0}, 0};
   case Op::AddGradients:
-    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, kR, 0}, bit(BufferKind::Gradients)};
+    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, kR, 0}, bit(BufferKind::Gradients)};
   case Op::SendTied:
-    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::RecvTied:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
   case Op::AllReduceGradients:
-    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::OptimizerStep:
-    return {{kU, kR, kU, 0, 0, 0, 0, 0, 0, 0, kR},
+    return {{kU, kR, kU, 0, kR, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |
-                bit(BufferKind::Optimizer)};
+                bit(BufferKind::Optimizer) | bit(BufferKind::Norms)};
+  case Op::NormGradients:
+    return {{0, kR, 0, 0, kU, 0, 0, 0, 0, 0, 0, kR},
+            bit(BufferKind::Gradients) | bit(BufferKind::Norms)};
+  case Op::AllReduceNorms:
+    return {{0, 0, 0, 0, kU, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Norms)};
   }
   return {};
 }
