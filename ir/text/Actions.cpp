@@ -194,6 +194,7 @@ private:
       return;
     }
     auto first = static_cast<uint32_t>(actions.list.size());
+    size_t asides = actions.asides.size();
     bool good = true;
     for (bool more = true; more;) {
       size_t end = inner.find(';');
@@ -202,7 +203,10 @@ private:
       inner = more ? inner.drop_front(end + 1) : "";
     }
     ++groups;
-    if (good)
+    if (good && actions.asides.size() != asides)
+      fail(text, "'" + shown(text) +
+                     "' holds what is neither a message nor computes");
+    else if (good)
       isPair ? checkPair(text, first) : checkBatch(text, first);
   }
 

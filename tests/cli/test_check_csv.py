@@ -100,6 +100,11 @@ class Lists(CheckCsv):
         self.one("0F0,0F1,0B0,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "duplicate",
                  "0I0 stands beside 0B0: a backward is whole or split, not both", 1, 13)
 
+    def test_groups_hold_operations_alone(self):
+        for cell in ("(0REDUCE_GRAD)BATCH_P2P", "(0UNSHARD;0RESHARD)BATCH_P2P"):
+            self.one(f"0F0,0SEND_F0,0RECV_B0,0B0,{cell}\n1RECV_F0,1F0,1B0,1SEND_B0\n", "malformed",
+                     f"'{cell}' holds what is neither a message nor computes", 1, 27)
+
     def test_what_is_not_told_stands_last(self):
         told = run("check", "-", stdin="0F0," * 999 + "0F0\n").stdout
         self.assertEqual(told.splitlines()[-4], "-:1:401: error: duplicate: and 899 more of kind duplicate")
