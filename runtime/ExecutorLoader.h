@@ -45,6 +45,7 @@ private:
   Status prepareOp(uint32_t op);
   Status prepareCommunication(uint32_t op);
   Status prepareAdd(uint32_t op);
+  Status prepareCopy(uint32_t op);
   Status prepareStep(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
@@ -76,7 +77,7 @@ private:
   Executor &executor;
   std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
   uint32_t events = 0;
-  std::byte *base = nullptr;
+  std::byte *base = nullptr, *hostBase = nullptr; ///< of the two arenas
 };
 
 } // namespace sluice::runtime

@@ -281,7 +281,7 @@ Status JobRunner::prepare() {
     return s;
   std::vector<Bytes> arenas;
   for (const RankPlan &rank : plan.ranks)
-    arenas.push_back(rank.arenaBytes);
+    arenas.push_back(rank.arenaBytes + rank.hostArenaBytes);
   return job->world->admit(arenas);
 }
 

@@ -67,8 +67,9 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes;    ///< allocated, per rank
-  std::optional<Timeline> lastStep; ///< if that was to be recorded
+  std::vector<Bytes> arenaBytes;     ///< allocated, per rank
+  std::vector<Bytes> hostArenaBytes; ///< the same of host memory
+  std::optional<Timeline> lastStep;  ///< if that was to be recorded
   /// Per stage: of costSteps steps after two to warm up.
   std::vector<StageCosts> costs;
 };

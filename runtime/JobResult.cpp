@@ -115,6 +115,7 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
   result.costs.resize(plan.stages.size());
   for (const RankState &rank : job.ranks) {
     result.arenaBytes.push_back(rank.backend->arenaBytes());
+    result.hostArenaBytes.push_back(rank.backend->hostArenaBytes());
     for (uint32_t i = 0; i < rank.executor->stageCount(); ++i) {
       const Id stage = rank.executor->stageId(i);
       result.costs[stage] = means(rank.costs[i]);

@@ -176,6 +176,8 @@ static Standing standingInList(const Plan &plan, Id rank,
     return {op, false, describePeer(plan, rank, op)};
   if (isCollective(list.ops[op].op))
     return {op, false, describeOthers(plan, rank, op)};
+  if (isCopy(list.ops[op].op))
+    return {op, true, "its copy to end"};
   return {op, true, "the module to return"};
 }
 

@@ -54,6 +54,7 @@ private:
   void pairs();
   void ranks();
   void memory();
+  void host();
   void largest();
   std::string limit() const;
   void slowest();
@@ -181,7 +182,24 @@ void TextReport::memory() {
   table.print(out);
   out << "  (live: the peak with each buffer rounded up to " << kBufferAlignment
       << " bytes; over live: what the arena has more)\n";
+  host();
   largest();
+}
+
+/// What is offloaded.
+void TextReport::host() {
+  auto moves = [](const RankReport &rank) { return rank.hostArena != 0; };
+  if (!llvm::any_of(report.perRank, moves))
+    return;
+  Table table({"rank", "peak", "without offload", "on the host", "host arena"});
+  for (Id number = 0; number < report.perRank.size(); ++number) {
+    const RankReport &rank = report.perRank[number];
+    table.add({std::to_string(number), formatBytes(rank.memory.bytes),
+               formatBytes(rank.unmovedPeak), formatBytes(rank.hostPeak),
+               formatBytes(rank.hostArena)});
+  }
+  out << "host memory, apart from the device's and its limit\n";
+  table.print(out);
 }
 
 /// What fills the rank that needs most.

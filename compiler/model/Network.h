@@ -34,6 +34,8 @@ public:
 
   Link between(Id from, Id to) const;
 
+  Link host; ///< between a device and its host, each way
+
 private:
   Link sameNode, betweenNodes;
   uint32_t ranksPerNode = 0;

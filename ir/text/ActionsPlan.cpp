@@ -361,6 +361,8 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::Offload:
+  case Op::Reload:
     break;
   }
   return {nullptr, nullptr};

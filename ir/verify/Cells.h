@@ -86,6 +86,8 @@ private:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::Offload:
+    case Op::Reload:
       return 0;
     }
     return 0;

@@ -74,6 +74,8 @@ private:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::Offload:
+    case Op::Reload:
       break;
     }
     return kKinds;

@@ -32,7 +32,7 @@ constexpr Rights rightsOf(Op op) {
       bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
   //          parameters, gradients, optimizer, workspace,
   //          saved, kept, checkpoint, activation, gradient, copy gradients,
-  //          tied ones
+  //          tied ones, offloaded
   switch (op) {
   case Op::Forward:
     return {{kR, 0, 0, kU, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
@@ -65,6 +65,10 @@ constexpr Rights rightsOf(Op op) {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
   case Op::AllReduceGradients:
     return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+  case Op::Offload:
+    return {{0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
+  case Op::Reload:
+    return {{0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, kR}, 0};
   case Op::OptimizerStep:
     return {{kU, kR, kU, 0, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |

@@ -58,6 +58,14 @@ TEST_CASE("plan file: lists that do not fit their operations are faults") {
         "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 22");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops.clear(); }) ==
         "rank 0 has waits or operands, but no operations");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[13].stream = 0; }) ==
+        "rank 0, operation 13 (0OFFLOAD1) is a copy on stream 0, which "
+        "computes");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[14].channel = 0; }) ==
+        "rank 0, operation 14 (0RELOAD1) has channel 0, but is no message");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[14].group = 3; }) ==
+        "rank 0, operation 14 (0RELOAD1) is in group 3, but neither a message "
+        "nor does it compute");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].microbatch = 0; }) ==
         "rank 0, operation 6 (0STEP) belongs to microbatch 0, but its kind to "
         "none");
@@ -87,6 +95,18 @@ TEST_CASE("plan file: sizes whose sums would overflow are faults") {
           plan.stages[0].bytes.checkpoint = ~Bytes(0);
         }) == "stage 0 has a size of 18446744073709551615 bytes, over "
               "2305843009213693952");
+  CHECK(headerFaultOf([](Plan &plan) { plan.stages[1].offload = true; }) ==
+        "stage 1 is offloaded, but has no backward");
+  CHECK(headerFaultOf([](Plan &plan) { plan.hostLink.latency = -1; }) ==
+        "the plan has a host link with a latency of -1 ticks, not between 0 "
+        "and 2305843009213693952");
+  CHECK(faultOf([](Plan &, RankPlan &rank) {
+          rank.hostArenaBytes = ~Bytes(0);
+        }) == "rank 0 has an arena of 18446744073709551615 bytes of host "
+              "memory, over 2305843009213693952");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.hostArenaBytes = 512; }) ==
+        "rank 0, buffer 11 takes 400 bytes at offset 256 of an arena of 512 in "
+        "host memory");
   CHECK(headerFaultOf([](Plan &plan) { plan.channels[0].latency = -5; }) ==
         "channel 0 has a latency of -5 ticks, not between 0 and "
         "2305843009213693952");
