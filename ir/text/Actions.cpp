@@ -1,4 +1,5 @@
 #include "ir/text/Actions.h"
+#include "ir/text/Faults.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/StringExtras.h"
@@ -66,7 +67,7 @@ std::string meaningOf(llvm::StringRef text, char separator) {
 class ActionReader {
 public:
   ActionReader(char separates, Diagnostics &sink)
-      : separator(separates), diagnostics(sink) {
+      : separator(separates), faults(sink) {
     endRank();
   }
 
@@ -86,10 +87,12 @@ public:
   }
 
   Actions take() {
+    tellProse();
     if (separator == ',' && actions.hasMessages)
       for (SourceLocation blank : blanks)
-        diagnostics.error(blank, "a blank cell: a file with messages is taken "
-                                 "as it stands, and every cell is an action");
+        fail(blank, "a blank cell: a file with messages is taken as it stands, "
+                    "and every cell is an action");
+    faults.finish();
     return std::move(actions);
   }
 
@@ -109,9 +112,28 @@ private:
       where.column = columnOf(part);
     return where;
   }
-  bool fail(llvm::StringRef part, const std::string &message) {
-    diagnostics.error(at(part), message);
+  bool fail(SourceLocation where, std::string message) {
+    if (faults.admits(where))
+      faults.tell(where, std::move(message));
     return false;
+  }
+  bool fail(llvm::StringRef part, std::string message) {
+    return fail(at(part), std::move(message));
+  }
+
+  /// Lines that name no operation, beside others that do; if none does, what
+  /// was read is something else.
+  void tellProse() {
+    bool isOther = !prose.empty() && actions.list.empty() &&
+                   actions.asides.empty() && faults.seen() == 0;
+    if (isOther)
+      fail(prose.front(),
+           "no row of this file names an operation: it is no schedule CSV, "
+           "whose rows are ranks and whose cells are written 0F3 (stage, one "
+           "of F, B, I, W, microbatch)");
+    for (size_t i = 0; !isOther && i < prose.size(); ++i)
+      fail(prose[i], "this row names no operation: every row is a rank, and "
+                     "there is neither a header nor a comment");
   }
 
   /// A cell without the blanks and quotes around it.
@@ -123,7 +145,7 @@ private:
     return inner;
   }
 
-  /// Whether a line is a header or a comment: told once, not cell by cell.
+  /// Whether a line is a header or a comment: told as a whole, at the end.
   bool isProse(llvm::StringRef line) {
     if (separator != ',')
       return false;
@@ -140,8 +162,7 @@ private:
     llvm::StringRef text = line.trim();
     if (text.trim(", \t\"").empty())
       return false; // blanks
-    fail(text, "this row names no operation: every row is a rank, and there is "
-               "neither a header nor a comment");
+    prose.push_back(at(text));
     return true;
   }
 
@@ -150,8 +171,7 @@ private:
     if (inHalfGroup) {
       inHalfGroup = !inner.contains(')');
     } else if (inner.empty()) {
-      if (blanks.size() < kMostBlanks)
-        blanks.push_back(at(text));
+      blanks.push_back(at(text));
     } else if (inner.front() == '(') {
       members(inner);
     } else {
@@ -267,19 +287,19 @@ private:
   }
 
   bool notAnAction(llvm::StringRef text) {
-    return fail(text, "'" + escaped(text) + "' is not an operation; " +
-                          meaningOf(text, separator));
+    if (SourceLocation where = at(text); faults.admits(where))
+      faults.tell(where, "'" + escaped(text) + "' is not an operation; " +
+                             meaningOf(text, separator));
+    return false;
   }
 
-  static constexpr size_t kMostBlanks = 100;
-
   char separator;
-  Diagnostics &diagnostics;
+  Faults faults;
   const ActionLine *current = nullptr;
   size_t lastClose = 0;     ///< position of the line's last ')'
   bool inHalfGroup = false; ///< up to the next ')' all is told
   Actions actions;
-  std::vector<SourceLocation> blanks;
+  std::vector<SourceLocation> blanks, prose;
   Id groups = 0;
   bool isOld = false;
 };

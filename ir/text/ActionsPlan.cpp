@@ -1,12 +1,13 @@
 #include "ir/text/ActionsPlan.h"
 
 #include "ir/PlanStructure.h"
+#include "ir/text/ActionsCheck.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
-#include <set>
 #include <tuple>
+#include <utility>
 
 namespace sluice {
 
@@ -14,67 +15,16 @@ namespace {
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
-std::string nameOf(const Action &action) {
-  return opName(action.op, action.stage, action.microbatch);
-}
-
-/// How many of the numbers that `take` is given stand in a row from 0.
-class Prefix {
+class Builder : private ActionStages, private ActionFaults {
 public:
-  /// No more than `most` are given.
-  explicit Prefix(size_t most) : seen(most + 1, false) {}
-  void take(Id value) {
-    if (value < seen.size())
-      seen[value] = true;
-  }
-  uint32_t length() const {
-    return static_cast<uint32_t>(std::find(seen.begin(), seen.end(), false) -
-                                 seen.begin());
-  }
+  Builder(const Actions &of, std::span<const ActionLine> at,
+          ActionStages stagesOf, Diagnostics &sink)
+      : ActionStages(std::move(stagesOf)), ActionFaults{of, at, Faults(sink)},
+        diagnostics(sink) {}
 
-private:
-  std::vector<bool> seen;
-};
-
-class Builder {
-public:
-  Builder(const Actions &of, std::span<const ActionLine> at, Diagnostics &sink)
-      : actions(of), lines(at), diagnostics(sink) {}
-
-  bool check();
   Plan build(const ActionCosts &costs);
 
 private:
-  SourceLocation at(Id rank, const Action &action) const {
-    SourceLocation where = lines[rank].where;
-    where.column = action.column;
-    return where;
-  }
-  void fail(Id rank, const Action &action, const std::string &message) {
-    diagnostics.error(at(rank, action), nameOf(action) + message);
-  }
-  void fail(Id rank, const Aside &aside, const std::string &message) {
-    SourceLocation where = lines[rank].where;
-    where.column = aside.column;
-    diagnostics.error(where, nameOf(aside) + message);
-  }
-  template <typename Visit> void each(Visit visit) {
-    for (Id rank = 0; rank < actions.ranks(); ++rank)
-      for (const Action &action : actions.rank(rank))
-        visit(rank, action);
-  }
-
-  void count();
-  void checkNumbers();
-  bool isFilled();
-  void placeStages();
-  void placeAt(Id rank, const Action &action);
-  void checkMessages();
-  void checkAsides();
-  void checkAside(Id rank, const Aside &aside);
-  void checkReductionWait(Id rank, const Aside &wait);
-  Id peerOf(const Action &action) const;
-
   void addStages(const ActionCosts &costs);
   void addRank(Id rank, Ticks latency);
   void addMessage(Id rank, PlanOp &op, Ticks latency);
@@ -91,17 +41,7 @@ private:
   struct Flow;
   Flow flowOf(Op op);
 
-  const Actions &actions;
-  std::span<const ActionLine> lines;
   Diagnostics &diagnostics;
-  uint32_t stages = 0, microbatches = 0;
-  bool trains = false;
-  std::vector<Id> rankOfStage;
-  std::vector<const Action *> firstOfStage; ///< that says so
-  std::set<Id> toldStages;
-  /// Rank and stage of the REDUCE_GRADs.
-  std::set<std::pair<Id, Id>> reductions;
-
   Plan plan;
   /// Per stage and microbatch: position in its rank's list, kNone before it.
   std::vector<uint32_t> forward, backward, receivedForward, receivedBackward;
@@ -121,174 +61,6 @@ private:
 };
 
 } // namespace
-
-//===----------------------------------------------------------------------===//
-// Whether the numbers fit together
-//===----------------------------------------------------------------------===//
-
-void Builder::count() {
-  Prefix stagesSeen(actions.list.size()), microbatchesSeen(stagesSeen);
-  for (const Action &action : actions.list) {
-    stagesSeen.take(action.stage);
-    if (action.op == Op::Forward)
-      microbatchesSeen.take(action.microbatch);
-    trains |= isCompute(action.op) && action.op != Op::Forward;
-  }
-  stages = stagesSeen.length();
-  microbatches = microbatchesSeen.length();
-}
-
-/// Each number once: it may stand in many places.
-void Builder::checkNumbers() {
-  std::set<Id> badStages, badMicrobatches;
-  each([&](Id rank, const Action &action) {
-    if (action.stage >= stages && badStages.insert(action.stage).second)
-      fail(rank, action,
-           " is of stage " + number(action.stage) +
-               ", but nothing is of stage " + number(stages));
-    if (action.microbatch >= microbatches &&
-        badMicrobatches.insert(action.microbatch).second)
-      fail(rank, action,
-           " is of microbatch " + number(action.microbatch) +
-               ", but no forward is of microbatch " + number(microbatches));
-  });
-  for (Id rank = 0; rank < actions.ranks(); ++rank)
-    for (const Aside &aside : actions.asidesOf(rank))
-      if (!sendOf(aside) && aside.stage >= stages &&
-          badStages.insert(aside.stage).second)
-        fail(rank, aside,
-             " is of stage " + number(aside.stage) +
-                 ", but nothing is of stage " + number(stages));
-}
-
-/// Whether there are about as many operations as stages and microbatches ask
-/// for, before tables of that size are made. A small list may lack some.
-bool Builder::isFilled() {
-  constexpr uint64_t kAlwaysMade = uint64_t(1) << 20;
-  uint64_t cells = uint64_t(stages) * microbatches;
-  if (cells <= kAlwaysMade || cells <= actions.list.size())
-    return true;
-  diagnostics.error({lines[0].where.file, 0, 0},
-                    number(stages) + " stages and " + number(microbatches) +
-                        " microbatches need " + number(cells) +
-                        " forwards, the file has " +
-                        number(actions.list.size()) + " operations");
-  return false;
-}
-
-/// A stage is where it is first computed; if nowhere, where its first message
-/// stands.
-void Builder::placeStages() {
-  rankOfStage.assign(stages, kNone);
-  firstOfStage.assign(stages, nullptr);
-  for (bool computes : {true, false})
-    each([&](Id rank, const Action &action) {
-      if (isCompute(action.op) == computes)
-        placeAt(rank, action);
-    });
-}
-
-void Builder::placeAt(Id rank, const Action &action) {
-  Id stage = action.stage;
-  Id &of = rankOfStage[stage];
-  if (of == kNone) {
-    of = rank;
-    firstOfStage[stage] = &action;
-  }
-  if (of == rank || (isCompute(action.op) && !toldStages.insert(stage).second))
-    return;
-  const Action &first = *firstOfStage[stage];
-  if (isMessage(action.op) && isCompute(first.op))
-    fail(rank, action,
-         " is on rank " + number(rank) + ", but rank " + number(of) +
-             " computes stage " + number(stage));
-  else
-    fail(rank, action,
-         " is on rank " + number(rank) + ", stage " + number(stage) +
-             " before on rank " + number(of));
-  diagnostics.lastError().note("stage " + number(stage) + " stands here",
-                               at(of, first));
-}
-
-/// The stage at the other end of a message; kNone if there is none.
-Id Builder::peerOf(const Action &action) const {
-  bool up = action.op == Op::SendForward || action.op == Op::RecvBackward;
-  if (up ? action.stage + 1 == stages : action.stage == 0)
-    return kNone;
-  return up ? action.stage + 1 : action.stage - 1;
-}
-
-void Builder::checkMessages() {
-  each([&](Id rank, const Action &action) {
-    if (!isMessage(action.op))
-      return;
-    Id peer = peerOf(action);
-    if (peer == kNone)
-      fail(rank, action,
-           " has no stage at its other end: there are " + number(stages) +
-               " stages");
-    else if (rankOfStage[peer] == rank)
-      fail(rank, action,
-           " goes nowhere: stage " + number(peer) + " is on rank " +
-               number(rank) + " too");
-  });
-}
-
-void Builder::checkAsides() {
-  for (Id rank = 0; rank < actions.ranks(); ++rank)
-    for (const Aside &aside : actions.asidesOf(rank))
-      checkAside(rank, aside);
-}
-
-/// What moves parameters and gradients stands on the rank of its stage.
-void Builder::checkAside(Id rank, const Aside &aside) {
-  if (sendOf(aside))
-    return; // noteSendWaits
-  if (rankOfStage[aside.stage] != rank)
-    fail(rank, aside,
-         " is on rank " + number(rank) + ", but rank " +
-             number(rankOfStage[aside.stage]) + " computes stage " +
-             number(aside.stage));
-  else if (aside.kind == AsideKind::ReduceGrad)
-    reductions.emplace(rank, aside.stage);
-  else if (aside.kind == AsideKind::WaitReduceGrad &&
-           !reductions.contains({rank, aside.stage}))
-    checkReductionWait(rank, aside);
-}
-
-void Builder::checkReductionWait(Id rank, const Aside &wait) {
-  std::span<const Aside> row = actions.asidesOf(rank);
-  bool isBehind = std::any_of(row.begin(), row.end(), [&](const Aside &other) {
-    return other.kind == AsideKind::ReduceGrad && other.stage == wait.stage;
-  });
-  fail(rank, wait,
-       " waits for " + number(wait.stage) + "REDUCE_GRAD, which stands " +
-           (isBehind ? "behind it" : "nowhere"));
-}
-
-bool Builder::check() {
-  unsigned before = diagnostics.errorCount();
-  if (actions.list.empty())
-    diagnostics.error({lines.empty() ? 0 : lines[0].where.file, 0, 0},
-                      "the schedule names no operation");
-  auto good = [&] { return diagnostics.errorCount() == before; };
-  if (!good())
-    return false;
-  count();
-  checkNumbers();
-  if (!good() || !isFilled())
-    return false;
-  placeStages();
-  if (good())
-    checkMessages();
-  if (good())
-    checkAsides();
-  return good();
-}
-
-//===----------------------------------------------------------------------===//
-// The plan
-//===----------------------------------------------------------------------===//
 
 Plan Builder::build(const ActionCosts &costs) {
   plan.source = std::string(diagnostics.fileName(lines[0].where.file));
@@ -311,6 +83,7 @@ Plan Builder::build(const ActionCosts &costs) {
     addRank(rank, costs.message);
   if (!actions.hasMessages)
     addChannels(costs.message);
+  faults.finish(); // of what waits for sends: the others end it before
   return std::move(plan);
 }
 
@@ -454,7 +227,7 @@ void Builder::addMessage(Id rank, PlanOp &op, Ticks latency) {
       operand(forwards ? 0 : 1, sends ? Access::Read : Access::Write));
   End &end = ends[op.stage][static_cast<unsigned>(op.op)];
   if (end.channel == kNone) {
-    Id peer = rankOfStage[peerOf({op.stage, 0, kNone, 0, op.op})];
+    Id peer = rankOfStage[peerOf(op.op, op.stage)];
     Id source = sends ? rank : peer, destination = sends ? peer : rank;
     end.channel = channelOf(source, destination, latency);
     end.stream = addStream(rank, (sends ? "send-" : "receive-") + number(peer));
@@ -499,11 +272,13 @@ std::optional<Plan> planOfActions(const Actions &actions,
                                   std::span<const ActionLine> lines,
                                   const ActionCosts &costs,
                                   Diagnostics &diagnostics) {
-  Builder builder(actions, lines, diagnostics);
-  unsigned before = diagnostics.errorCount();
-  if (!builder.check())
+  std::optional<ActionStages> stages =
+      stagesOfActions(actions, lines, diagnostics);
+  if (!stages)
     return std::nullopt;
-  Plan plan = builder.build(costs);
+  unsigned before = diagnostics.errorCount();
+  Plan plan =
+      Builder(actions, lines, std::move(*stages), diagnostics).build(costs);
   return diagnostics.errorCount() == before ? std::optional(std::move(plan))
                                             : std::nullopt;
 }

@@ -47,13 +47,25 @@ void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
     beside(Op::Backward);
 }
 
-void Cells::finish(const Nearest &nearest) {
+void Cells::finish(const OpOfRank &opOfRank) {
   for (Id s = 0; s < stages.size(); ++s)
     for (Id k = 0; k < microbatches; ++k)
-      checkCell(s, k, nearest);
+      checkCell(s, k, opOfRank);
 }
 
-void Cells::checkCell(Id stage, Id microbatch, const Nearest &nearest) {
+/// Where on a rank, which computes something of the stage, to tell that a stage
+/// and microbatch lack something: at its first computation of both, else at the
+/// end of its list.
+OpPlace Cells::nearest(Id rank, Id stage, Id microbatch,
+                       const OpOfRank &opOfRank) {
+  uint32_t at = 0;
+  for (; std::optional<OpRef> op = opOfRank(rank, at); ++at)
+    if (isCompute(op->op) && op->stage == stage && op->microbatch == microbatch)
+      return {rank, at};
+  return {rank, at - 1};
+}
+
+void Cells::checkCell(Id stage, Id microbatch, const OpOfRank &opOfRank) {
   auto missing = [&](Op op) {
     if (!report.admits(FindingKind::Missing))
       return;
@@ -64,7 +76,7 @@ void Cells::checkCell(Id stage, Id microbatch, const Nearest &nearest) {
                            [](Seen of) { return of >> kRankShift != 0; });
     std::optional<OpPlace> place;
     if (known != first + microbatches)
-      place = nearest((*known >> kRankShift) - 1, stage, microbatch);
+      place = nearest((*known >> kRankShift) - 1, stage, microbatch, opOfRank);
     report.error(FindingKind::Missing, place,
                  opName(op, stage, microbatch) + " is missing");
   };

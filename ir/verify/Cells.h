@@ -46,11 +46,10 @@ public:
     cell |= bit;
   }
 
-  /// Where on a rank, which computes something of the stage, to tell that a
-  /// stage and microbatch lack something.
-  using Nearest = std::function<OpPlace(Id rank, Id stage, Id microbatch)>;
+  /// The operation at position `at` of the list of a rank; none behind its end.
+  using OpOfRank = std::function<std::optional<OpRef>(Id rank, uint32_t at)>;
   /// Tells what is missing.
-  void finish(const Nearest &nearest);
+  void finish(const OpOfRank &opOfRank);
 
   /// On how many ranks something of `stage` is computed.
   Id holders(Id stage) const { return holdersOf[stage].count; }
@@ -114,7 +113,9 @@ private:
   };
 
   void explain(const OpRef &op, OpPlace place, Seen cell);
-  void checkCell(Id stage, Id microbatch, const Nearest &nearest);
+  void checkCell(Id stage, Id microbatch, const OpOfRank &opOfRank);
+  static OpPlace nearest(Id rank, Id stage, Id microbatch,
+                         const OpOfRank &opOfRank);
   void tell(FindingKind kind, std::optional<OpPlace> place,
             std::string message) {
     if (report.admits(kind))

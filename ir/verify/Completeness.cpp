@@ -57,7 +57,12 @@ public:
       checkRank(r);
     checkCopies();
     checkMoves();
-    cells.finish([this](Id rank, Id s, Id k) { return nearest(rank, s, k); });
+    cells.finish([this](Id rank, uint32_t at) {
+      const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
+      return at < ops.size() ? std::optional(OpRef{ops[at].op, ops[at].stage,
+                                                   ops[at].microbatch})
+                             : std::nullopt;
+    });
   }
 
 private:
@@ -245,17 +250,6 @@ private:
         first != state.has.end())
       standsAfter(op, kEndings[first - state.has.begin()], place);
     cells.add({op.op, op.stage, op.microbatch}, place);
-  }
-
-  /// Of a rank that computes something of a stage: its operation of the
-  /// microbatch, else its last one.
-  OpPlace nearest(Id rank, Id s, Id k) const {
-    const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
-    auto at = std::find_if(ops.begin(), ops.end(), [&](const PlanOp &op) {
-      return isCompute(op.op) && op.stage == s && op.microbatch == k;
-    });
-    return {rank, static_cast<uint32_t>((at == ops.end() ? at - 1 : at) -
-                                        ops.begin())};
   }
 
   const PlanIndex &index;

@@ -7,16 +7,17 @@ namespace sluice::verify {
 namespace {
 
 /// Where the operations of one kind stand that a stage and microbatch has one
-/// of (of receives, the first).
+/// of.
 struct Places {
   std::vector<uint32_t> at; ///< position in its rank's list
-  std::vector<Id> rank;     ///< kNone where there is none
+  std::vector<Id> rank;     ///< kNone where there is none, kTwice where several
 };
+constexpr Id kTwice = kNone - 1;
 
 class Dependences {
 public:
-  Dependences(const PlanIndex &of, Report &to)
-      : index(of), plan(of.plan), report(to) {
+  Dependences(PlanIndex &of, bool areCompared, Report &to)
+      : index(of), plan(of.plan), report(to), compared(areCompared) {
     size_t cells = plan.stages.size() * size_t(plan.microbatches);
     for (Places &places : kinds) {
       places.at.assign(cells, kNone);
@@ -38,6 +39,7 @@ private:
     Forward,
     Recomputed,
     Input, ///< B or I
+    Weight,
     SentForward,
     SentBackward,
     ReceivedForward,
@@ -56,6 +58,8 @@ private:
     case Op::Backward:
     case Op::BackwardInput:
       return Input;
+    case Op::BackwardWeight:
+      return Weight;
     case Op::SendForward:
       return SentForward;
     case Op::SendBackward:
@@ -66,7 +70,6 @@ private:
       return ReceivedBackward;
     case Op::Recompute:
       return Recomputed;
-    case Op::BackwardWeight:
     case Op::OptimizerStep:
     case Op::SendGradients:
     case Op::RecvGradients:
@@ -87,13 +90,18 @@ private:
     if (kind == kKinds)
       return;
     size_t cell = cellOf(op.stage, op.microbatch);
-    if (kinds[kind].rank[cell] != kNone)
-      return; // twice: told elsewhere
-    kinds[kind].rank[cell] = place.rank;
+    Id &rank = kinds[kind].rank[cell];
+    rank = rank == kNone ? place.rank : kTwice; // which is told elsewhere
     kinds[kind].at[cell] = place.index;
   }
 
+  Id rankOf(Kind kind, size_t cell) const { return kinds[kind].rank[cell]; }
+
   void checkOp(const PlanOp &op, OpPlace place) {
+    Kind kind = kindOf(op.op);
+    if (kind != kKinds &&
+        rankOf(kind, cellOf(op.stage, op.microbatch)) == kTwice)
+      return;
     Needs needs = needsOf(op.op);
     if (needs.forward)
       own(op, place, Forward);
@@ -103,24 +111,35 @@ private:
       own(op, place, Input);
     if (needs.activations || needs.gradients)
       inputs(op, place, needs.activations);
+    if (!compared && isReceive(op.op) && info(op.op).perMicrobatch)
+      sent(op, place);
   }
 
   /// Tells if the operation of `kind` that stands in `cell` stands after
   /// `place`; false if there is none.
   bool standsBefore(Kind kind, size_t cell, OpPlace place) {
-    if (kinds[kind].rank[cell] == kNone)
+    if (rankOf(kind, cell) == kNone)
       return false;
     // That all of a stage and microbatch is on one rank is proved elsewhere.
-    if (kinds[kind].rank[cell] != place.rank ||
-        kinds[kind].at[cell] < place.index)
+    OpPlace needed{rankOf(kind, cell), kinds[kind].at[cell]};
+    if (needed.rank != place.rank || needed.index < place.index)
       return true;
-    if (report.admits(FindingKind::Order))
-      report.error(
-          FindingKind::Order, place,
-          nameOf(plan, place) + " stands before " +
-              nameOf(plan, {kinds[kind].rank[cell], kinds[kind].at[cell]}) +
-              ", which it needs");
+    stands(place, needed);
     return true;
+  }
+
+  /// `place` stands before `needed`, though it needs it.
+  void stands(OpPlace place, OpPlace needed) {
+    const std::vector<PlanOp> &ops = plan.ranks[place.rank].ops;
+    if (isCompute(ops[place.index].op) && isCompute(ops[needed.index].op))
+      index.isTurned = true;
+    else
+      index.needs.emplace_back(index.firstOp[place.rank] + place.index,
+                               index.firstOp[place.rank] + needed.index);
+    if (report.admits(FindingKind::Order))
+      report.error(FindingKind::Order, place,
+                   nameOf(plan, place) + " stands before " +
+                       nameOf(plan, needed) + ", which it needs");
   }
 
   /// What the same stage and microbatch has computed before; that all are there
@@ -136,30 +155,53 @@ private:
       Id from = forward ? plan.edges[e].from : plan.edges[e].to;
       size_t source = cellOf(from, op.microbatch);
       Kind made = forward ? Forward : Input;
-      if (kinds[made].rank[source] == place.rank)
+      Id maker = rankOf(made, source);
+      if (maker == kNone || maker == kTwice)
+        continue;
+      if (maker == place.rank)
         standsBefore(made, source, place);
       else if (hasMessages)
         received(op, place, forward, source);
     }
   }
 
-  /// A receive that is not there, but was sent, is a mismatch told elsewhere.
+  /// A receive that is not there, but was sent, is a mismatch told elsewhere,
+  /// where messages are compared.
   void received(const PlanOp &op, OpPlace place, bool forward, size_t source) {
     Kind kind = forward ? ReceivedForward : ReceivedBackward;
+    bool isSent = rankOf(forward ? SentForward : SentBackward, source) != kNone;
     if (standsBefore(kind, cellOf(op.stage, op.microbatch), place) ||
-        kinds[forward ? SentForward : SentBackward].rank[source] != kNone ||
-        !report.admits(FindingKind::Missing))
+        (isSent && compared) || !report.admits(FindingKind::Missing))
       return;
     Op missing = forward ? Op::RecvForward : Op::RecvBackward;
     report.error(FindingKind::Missing, place,
                  nameOf(op) + " needs " +
                      opName(missing, op.stage, op.microbatch) +
-                     ", which is missing, as is its send");
+                     ", which is missing" + (isSent ? "" : ", as is its send"));
   }
 
-  const PlanIndex &index;
+  /// Whether a stage whose data `receive` takes sends it.
+  void sent(const PlanOp &receive, OpPlace place) {
+    bool forward = receive.op == Op::RecvForward;
+    const EdgeLists &lists = forward ? index.incoming : index.gradientIn;
+    std::string wanted;
+    for (Id e : lists.of(receive.stage)) {
+      Id from = forward ? plan.edges[e].from : plan.edges[e].to;
+      if (rankOf(forward ? SentForward : SentBackward,
+                 cellOf(from, receive.microbatch)) != kNone)
+        return;
+      wanted = opName(info(receive.op).mate, from, receive.microbatch);
+    }
+    if (!wanted.empty() && report.admits(FindingKind::Missing))
+      report.error(FindingKind::Missing, place,
+                   nameOf(receive) + " meets no " + wanted +
+                       ", which is missing");
+  }
+
+  PlanIndex &index;
   const Plan &plan;
   Report &report;
+  bool compared;
   bool hasMessages = false;
   Places kinds[kKinds];
 };
@@ -196,9 +238,10 @@ bool checkMessagesOnce(const PlanIndex &index, Report &report) {
   return once;
 }
 
-void checkDependences(const PlanIndex &index, Report &report) {
-  if (!report.has(FindingKind::Duplicate) && !report.has(FindingKind::Missing))
-    Dependences(index, report).check();
+void checkDependences(PlanIndex &index, bool compared, Report &report) {
+  uint64_t cells = uint64_t(index.plan.stages.size()) * index.plan.microbatches;
+  if (!areMostlyEmpty(cells, index.operations())) // else told as missing
+    Dependences(index, compared, report).check();
 }
 
 } // namespace sluice::verify

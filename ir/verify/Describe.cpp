@@ -11,9 +11,6 @@ const PlanOp &opAt(const Plan &plan, OpPlace at) {
   return plan.ranks[at.rank].ops[at.index];
 }
 
-/// How a place waits for the next one of a cycle.
-enum class Step : uint8_t { Mate, Room, Group, Event, After };
-
 /// Whether the names of a send and a receive are those of one message.
 bool carrySame(const Plan &plan, const PlanOp &one, const PlanOp &other) {
   if (info(one.op).mate != other.op || one.microbatch != other.microbatch)
@@ -23,10 +20,12 @@ bool carrySame(const Plan &plan, const PlanOp &one, const PlanOp &other) {
   bool up = one.op == Op::SendForward || one.op == Op::RecvBackward;
   auto stages = up ? std::pair(one.stage, other.stage)
                    : std::pair(other.stage, one.stage);
-  return std::any_of(plan.edges.begin(), plan.edges.end(),
-                     [&](const StageEdge &edge) {
-                       return std::pair(edge.from, edge.to) == stages;
-                     });
+  auto edge = std::lower_bound( // they are sorted
+      plan.edges.begin(), plan.edges.end(), stages,
+      [](const StageEdge &of, const auto &wanted) {
+        return std::pair(of.from, of.to) < wanted;
+      });
+  return edge != plan.edges.end() && std::pair(edge->from, edge->to) == stages;
 }
 
 /// Whether two messages are of one channel, or two collectives of one row.
@@ -36,160 +35,106 @@ bool onOneChannel(const PlanOp &one, const PlanOp &other) {
          one.channel == other.channel;
 }
 
-Step stepBetween(const Plan &plan, OpPlace from, OpPlace to) {
+} // namespace
+
+bool keepOrder(const PlanOp &one, const PlanOp &other) {
+  return onOneChannel(one, other) && isSend(one.op) == isSend(other.op);
+}
+
+Link linkBetween(const Plan &plan, OpPlace from, OpPlace to) {
   const PlanOp &waiter = opAt(plan, from);
   const PlanOp &awaited = opAt(plan, to);
   if (onOneChannel(waiter, awaited) &&
       isSend(waiter.op) != isSend(awaited.op)) // perhaps to itself
-    return carrySame(plan, waiter, awaited) ? Step::Mate : Step::Room;
+    return carrySame(plan, waiter, awaited) ? Link::Mate : Link::Room;
   if (from.rank != to.rank)
-    return Step::Mate;
+    return Link::Mate;
   std::span<const uint32_t> waits = plan.ranks[from.rank].waitsOf(from.index);
   if (std::find(waits.begin(), waits.end(), to.index) != waits.end())
-    return Step::Event;
+    return Link::Event;
   if (waiter.group != kNone && waiter.group == awaited.group)
-    return Step::Group;
-  return Step::After;
+    return Link::Group;
+  return from.index < to.index ? Link::Need : Link::After;
+}
+
+namespace {
+
+/// The name of an operation, with its line in the spec where that is known.
+std::string placeName(const Plan &plan, OpPlace at) {
+  std::string line = specLine(plan, opAt(plan, at).stage);
+  return nameOf(plan, at) + (line.empty() ? "" : " (" + line + ")");
 }
 
 std::string storyStep(const Plan &plan, uint32_t buffered, OpPlace from,
                       OpPlace to) {
-  std::string waiter = nameOf(plan, from);
-  if (std::string line = specLine(plan, opAt(plan, from).stage); !line.empty())
-    waiter += " (" + line + ")";
+  std::string waiter = placeName(plan, from);
   std::string rank = "rank " + std::to_string(from.rank);
   std::string awaited = nameOf(plan, to);
-  switch (stepBetween(plan, from, to)) {
-  case Step::Mate:
+  switch (linkBetween(plan, from, to)) {
+  case Link::Mate:
     return rank + " at " + waiter + " waits for rank " +
            std::to_string(to.rank) + " to reach " + awaited;
-  case Step::Room:
+  case Link::Room:
     return rank + " ends " + waiter + " only once rank " +
            std::to_string(to.rank) + " has ended " + awaited + ": " +
            std::to_string(buffered) +
            (buffered == 1 ? " message is buffered" : " messages are buffered");
-  case Step::Group:
+  case Link::Group:
     return rank + " ends " + waiter + " together with " + awaited +
            ", which is in the same group";
-  case Step::Event:
+  case Link::Event:
     return rank + " starts " + waiter + " only after the event of " + awaited;
-  case Step::After:
+  case Link::Need:
+    return rank + " starts " + waiter + " only after " + awaited +
+           ", which it needs";
+  case Link::After:
     return rank + " reaches " + waiter + " only after " + awaited;
   }
   return "";
 }
 
-/// The first position of the unit of `at`: its group, or itself.
-uint32_t unitBegin(const RankPlan &rank, uint32_t at) {
-  Id group = rank.ops[at].group;
-  while (group != kNone && at > 0 && rank.ops[at - 1].group == group)
-    --at;
-  return at;
+/// How many steps from place `at` of `cycle` on are of order alone.
+size_t runOfOrder(const Plan &plan, std::span<const OpPlace> cycle, size_t at) {
+  size_t length = 0;
+  while (at + length < cycle.size() &&
+         linkBetween(plan, cycle[at + length],
+                     cycle[(at + length + 1) % cycle.size()]) == Link::After)
+    ++length;
+  return length;
 }
 
-/// What goes before `first` with `second`: a channel keeps its order, so also
-/// the messages of its channel that stand between.
-std::vector<uint32_t> movedBy(const Plan &plan, const Swap &swap) {
-  const std::vector<PlanOp> &ops = plan.ranks[swap.second.rank].ops;
-  const PlanOp &second = ops[swap.second.index];
-  std::vector<uint32_t> moved;
-  for (uint32_t at = swap.first.index; at <= swap.second.index; ++at)
-    if (onOneChannel(ops[at], second) &&
-        isSend(ops[at].op) == isSend(second.op))
-      moved.push_back(at);
-  return moved;
-}
-
-/// Whether `second` may go before `first`: all it waits for stands before.
-bool canGoFirst(const Plan &plan, const Swap &swap) {
-  const RankPlan &rank = plan.ranks[swap.second.rank];
-  uint32_t begin = unitBegin(rank, swap.first.index);
-  for (uint32_t at : movedBy(plan, swap))
-    for (uint32_t wait : rank.waitsOf(at))
-      if (wait >= begin)
-        return false;
-  return true;
-}
-
-/// The orders of two communications that `cycle` needs: of each way within a
-/// rank, the one by which it comes to the rank stands behind the one by which
-/// it leaves. Those of one channel keep their order. Receives that can be
-/// posted earlier come first, of these the nearest: a receive that goes far
-/// ahead may hold up what its own message needs.
-std::vector<Swap> swapsOf(const Plan &plan, std::span<const OpPlace> cycle) {
-  using Rating = std::tuple<bool, uint32_t, bool>; // the least is the best
-  std::vector<std::pair<Rating, Swap>> found;
-  size_t length = cycle.size();
-  auto isAfter = [&](size_t i) {
-    return stepBetween(plan, cycle[i % length], cycle[(i + 1) % length]) ==
-           Step::After;
-  };
-  for (size_t i = 0; i < length; ++i) {
-    if (isAfter(i + length - 1) || !isAfter(i))
+/// A cycle of nothing but what one rank asks of itself: "1SEND_F0 needs 1F0,
+/// which waits for 1RECV_F0 of its own group …".
+std::string circleOfOneRank(const Plan &plan, std::span<const OpPlace> cycle) {
+  constexpr size_t kNamed = 4;
+  bool isNeed = linkBetween(plan, cycle[0], cycle[1]) == Link::Need;
+  std::string text =
+      nameOf(plan, cycle[0]) + (isNeed ? " needs " : " waits for ");
+  for (size_t i = 1; i < cycle.size(); ++i) {
+    if (i >= kNamed && i + 1 < cycle.size())
       continue;
-    size_t end = i + 1;
-    while (isAfter(end))
-      ++end;
-    Swap swap{cycle[end % length], cycle[i]};
-    const PlanOp &first = opAt(plan, swap.first);
-    const PlanOp &second = opAt(plan, swap.second);
-    if (!isCommunication(first.op) || !isCommunication(second.op) ||
-        onOneChannel(first, second))
-      continue;
-    bool posts = isReceive(second.op) && isSend(first.op);
-    found.emplace_back(Rating(!posts, swap.second.index - swap.first.index,
-                              first.op != Op::SendForward),
-                       swap);
+    if (i > 1)
+      text += i > kNamed ? ", which after " + std::to_string(i - kNamed) +
+                               " more waits for "
+                         : ", which waits for ";
+    text += nameOf(plan, cycle[i]);
   }
-  std::stable_sort(
-      found.begin(), found.end(),
-      [](const auto &a, const auto &b) { return a.first < b.first; });
-  std::vector<Swap> swaps;
-  for (const auto &[rating, swap] : found)
-    swaps.push_back(swap);
-  return swaps;
-}
-
-/// ": what to change", where one change of order helps.
-std::string fixOf(const Plan &plan, std::span<const OpPlace> cycle) {
-  if (std::optional<Swap> swap = swapThatHelps(plan, cycle)) {
-    std::vector<uint32_t> moved = movedBy(plan, *swap);
-    std::string first = nameOf(plan, swap->first), names;
-    for (uint32_t at : moved)
-      names += (names.empty() ? "" : " and ") +
-               nameOf(plan, {swap->second.rank, at});
-    if (moved.size() != 1)
-      return ": post " + names + " before " + first;
-    if (opAt(plan, swap->first).group != kNone)
-      return ": add " + names + " to the group of " + first;
-    bool messages = isMessage(opAt(plan, swap->first).op) &&
-                    isMessage(opAt(plan, swap->second).op);
-    return ": post " + names + " before " + first +
-           (messages ? ", or send them in one group"
-                     : ", or put them in one group");
-  }
-  for (const Swap &swap : swapsOf(plan, cycle))
-    if (opAt(plan, swap.first).group != kNone)
-      return ": take " + nameOf(plan, swap.first) + " out of its group";
-  return "";
+  if (linkBetween(plan, cycle.back(), cycle[0]) == Link::Group)
+    return text + " of " +
+           (cycle.size() == 2 ? "its own group"
+                              : "the group of " + nameOf(plan, cycle[0])) +
+           ", which ends only as a whole";
+  return text + ", which waits for " + nameOf(plan, cycle[0]);
 }
 
 } // namespace
-
-std::optional<Swap> swapThatHelps(const Plan &plan,
-                                  std::span<const OpPlace> cycle) {
-  for (const Swap &swap : swapsOf(plan, cycle))
-    if (canGoFirst(plan, swap))
-      return swap;
-  return std::nullopt;
-}
 
 std::string deadlockMessage(const Plan &plan, const Options &options,
                             std::span<const OpPlace> cycle) {
   std::vector<std::string> waiters;
   for (size_t i = 0; i < cycle.size(); ++i) {
-    Step step = stepBetween(plan, cycle[i], cycle[(i + 1) % cycle.size()]);
-    if (step == Step::Mate || step == Step::Room)
+    Link link = linkBetween(plan, cycle[i], cycle[(i + 1) % cycle.size()]);
+    if (link == Link::Mate || link == Link::Room)
       waiters.push_back("rank " + std::to_string(cycle[i].rank) + " at " +
                         nameOf(plan, cycle[i]));
   }
@@ -198,10 +143,8 @@ std::string deadlockMessage(const Plan &plan, const Options &options,
       (options.buffered == 0
            ? ")"
            : ", buffered " + std::to_string(options.buffered) + ")");
-  if (waiters.empty() && cycle.size() == 2)
-    return nameOf(plan, cycle[0]) + " waits for " + nameOf(plan, cycle[1]) +
-           " of its own group, which ends only as a whole" + model +
-           ": take them apart";
+  if (waiters.empty() && cycle.size() > 1)
+    return circleOfOneRank(plan, cycle) + model;
   constexpr size_t kNamed = 6;
   std::string message;
   for (size_t i = 0; i < waiters.size() && i < kNamed; ++i)
@@ -214,22 +157,34 @@ std::string deadlockMessage(const Plan &plan, const Options &options,
   message += waiters.size() == 1   ? " waits for itself"
              : waiters.size() == 2 ? " wait for each other"
                                    : " wait in a circle";
-  return message + model + fixOf(plan, cycle);
+  return message + model;
 }
 
-std::vector<std::string> storyOf(const Plan &plan, uint32_t buffered,
-                                 std::span<const OpPlace> cycle) {
-  std::vector<std::string> steps;
-  for (size_t i = 0; i < cycle.size(); ++i)
-    steps.push_back(
-        storyStep(plan, buffered, cycle[i], cycle[(i + 1) % cycle.size()]));
+std::vector<Step> storyOf(const Plan &plan, uint32_t buffered,
+                          std::span<const OpPlace> cycle) {
+  constexpr size_t kToldAlone = 2; // operations in order, each with its step
+  std::vector<Step> steps;
+  for (size_t i = 0; i < cycle.size();) {
+    size_t run = runOfOrder(plan, cycle, i);
+    size_t end = i + (run > kToldAlone ? run : 1);
+    OpPlace from = cycle[i], to = cycle[end % cycle.size()];
+    std::string text = run > kToldAlone
+                           ? "rank " + std::to_string(from.rank) + " reaches " +
+                                 placeName(plan, from) + " only after " +
+                                 std::to_string(run) +
+                                 " operations in order, " + nameOf(plan, to) +
+                                 " to " + nameOf(plan, cycle[i + 1])
+                           : storyStep(plan, buffered, from, to);
+    steps.push_back({std::move(text), from, to});
+    i = end;
+  }
   return steps;
 }
 
 std::string describe(const Plan &plan, const Finding &finding) {
   std::string text = finding.message;
-  for (const std::string &step : finding.story)
-    text += "\n  " + step;
+  for (const Step &step : finding.story)
+    text += "\n  " + step.text;
   if (!finding.cycle.empty() || !finding.place)
     return text;
   OpPlace at = *finding.place;

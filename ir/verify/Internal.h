@@ -12,6 +12,7 @@
 #include "ir/verify/Verify.h"
 
 #include <array>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,11 +33,17 @@ public:
   void error(FindingKind kind, std::optional<OpPlace> place,
              std::string message, std::vector<OpPlace> cycle = {},
              std::optional<OpPlace> meets = std::nullopt,
-             std::vector<std::string> story = {});
+             std::vector<Step> story = {});
   void warning(FindingKind kind, std::optional<OpPlace> place,
                std::string message);
-  bool has(FindingKind kind) const {
-    return counts[static_cast<unsigned>(kind)] != 0;
+  bool has(FindingKind kind) const { return count(kind) != 0; }
+  /// How many findings of `kind` were counted, told or not.
+  uint64_t count(FindingKind kind) const {
+    return counts[static_cast<unsigned>(kind)];
+  }
+  /// Of all kinds.
+  uint64_t count() const {
+    return std::accumulate(counts.begin(), counts.end(), uint64_t(0));
   }
   /// Adds how many findings of each kind were not told.
   void finish();
@@ -119,6 +126,14 @@ struct PlanIndex : StageEdges {
   /// firstOfMeeting[m] to the next meeting's.
   std::vector<Id> firstOfMeeting{0}, attendants;
 
+  /// What an operation needs that stands behind it in its rank's list, which no
+  /// event of the list says: (who needs it, what is needed), in order. Only of
+  /// plans that name no buffers.
+  std::vector<std::pair<Id, Id>> needs;
+  /// Whether a computation needs one behind it: they are on one stream, so this
+  /// alone is a deadlock, which no finding but that of the order tells.
+  bool isTurned = false;
+
   explicit PlanIndex(const Plan &of) : plan(of) {}
 
   Id operations() const { return firstOp.back(); }
@@ -188,23 +203,52 @@ void checkProgress(const PlanIndex &index, const Options &options,
 void checkFlow(const PlanIndex &index, Report &report);
 
 /// The same by names alone, for plans that name no buffers: what an operation
-/// needs stands before it in its rank's list, or is received there. Needs
-/// messages that were matched; without any, only what a rank makes itself is
-/// asked for. Linear in operations and edges of their stages.
-void checkDependences(const PlanIndex &index, Report &report);
+/// needs stands before it in its rank's list, or is received there; fills
+/// `needs` and `isTurned`. Of a plan without messages only what a rank makes
+/// itself is asked for; of what is missing or stands twice, nothing. Where
+/// messages are not `compared`, also that each has its other end. Linear in
+/// operations and edges of their stages.
+void checkDependences(PlanIndex &index, bool compared, Report &report);
 
 /// The arena and the allowance fit in the limit.
 void checkMemory(const PlanIndex &index, Report &report);
 
-/// How `cycle` of `plan` is told in one sentence, with a fix where two
-/// communications of a rank have the wrong order.
+/// How an operation of a cycle waits for the next one.
+enum class Link : uint8_t {
+  Mate,  ///< for the start of what it meets
+  Room,  ///< for the end of the receive that frees its buffer
+  Group, ///< for another member of its group
+  Event, ///< for the end of what its list names
+  Need,  ///< for the end of what it needs, which stands behind it
+  After, ///< for its turn
+};
+Link linkBetween(const Plan &plan, OpPlace from, OpPlace to);
+
+/// Whether both are messages of one channel and direction, or collectives of
+/// one communicator: their order is the one in which they meet.
+bool keepOrder(const PlanOp &one, const PlanOp &other);
+
+/// How `cycle` of `plan` is told in one sentence.
 std::string deadlockMessage(const Plan &plan, const Options &options,
                             std::span<const OpPlace> cycle);
 
-/// How each place of `cycle` waits for the next, with `buffered` messages in
+/// How the places of `cycle` wait for each other, with `buffered` messages in
 /// buffers.
-std::vector<std::string> storyOf(const Plan &plan, uint32_t buffered,
-                                 std::span<const OpPlace> cycle);
+std::vector<Step> storyOf(const Plan &plan, uint32_t buffered,
+                          std::span<const OpPlace> cycle);
+
+/// The cycles of what deadlocks in a plan that matches, under one progress
+/// model and as many buffers as `options` say.
+std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
+                                              const Options &options);
+
+/// Tries what would mend the deadlocks of `result`, whose plan has as many
+/// `otherFaults`, and names it in their messages; if nothing was found, the
+/// least buffering in that of the first. `all`: no deadlock was left untold.
+/// Proves changed plans again, as often as a fixed effort allows, once at
+/// least.
+void nameFixes(const Plan &plan, const Options &options, bool all,
+               uint64_t otherFaults, Result &result);
 
 } // namespace sluice::verify
 

@@ -86,6 +86,8 @@ void Machine::addWaits() {
       for (uint32_t wait : rank.waitsOf(at))
         before.emplace_back(index.unit(first + wait), index.unit(first + at));
   }
+  for (auto [op, needed] : index.needs)
+    before.emplace_back(index.unit(needed), index.unit(op));
 }
 
 //===----------------------------------------------------------------------===//
@@ -293,6 +295,26 @@ std::vector<OpPlace> Machine::waitInside(Id unit) const {
   return {begin};
 }
 
+/// What of `unit` waits for the end of what of unit `other` by an event or a
+/// need, and that one; kNone if its place in a list alone makes it wait.
+std::pair<Id, Id> Machine::waitBetween(Id unit, Id other) const {
+  auto [first, end] = index.members(unit);
+  auto [otherFirst, otherEnd] = index.members(other);
+  auto need = std::lower_bound(index.needs.begin(), index.needs.end(),
+                               std::pair(first, Id(0)));
+  for (; need != index.needs.end() && need->first < end; ++need)
+    if (otherFirst <= need->second && need->second < otherEnd)
+      return *need;
+  OpPlace begin = index.place(first);
+  Id firstOfRank = first - begin.index;
+  for (Id op = first; op < end; ++op)
+    for (uint32_t wait : index.plan.ranks[begin.rank].waitsOf(op - firstOfRank))
+      if (Id awaited = firstOfRank + wait;
+          otherFirst <= awaited && awaited < otherEnd)
+        return {op, awaited};
+  return {kNone, kNone};
+}
+
 std::vector<Id> Machine::stuckUnits() const {
   std::vector<Id> stuck;
   for (Id unit = 0; unit < index.units(); ++unit)
@@ -311,29 +333,42 @@ std::vector<std::vector<OpPlace>> Machine::witnesses() const {
   return cycles;
 }
 
+/// A cycle begins with what meets something; without any, with what needs
+/// something, else with what waits for it.
 std::vector<OpPlace> Machine::placesOf(const std::vector<Id> &stuck,
                                        const std::vector<Id> &cycle) const {
   size_t length = cycle.size();
   auto unitAt = [&](size_t i) { return stuck[cycle[i % length] / 2]; };
-  // From the end of one unit to another: what it meets, or is freed by.
-  auto isMessageStep = [&](size_t i) {
-    return cycle[i % length] % 2 == 1 && unitAt(i) != unitAt(i + 1);
+  // Two members that make the step; kNone where there is none, or only order.
+  auto stepAt = [&](size_t i) {
+    if (unitAt(i) == unitAt(i + 1))
+      return std::pair(kNone, kNone);
+    return cycle[i % length] % 2 == 1 ? matesBetween(unitAt(i), unitAt(i + 1))
+                                      : waitBetween(unitAt(i), unitAt(i + 1));
+  };
+  auto rating = [&](size_t i) { // the least begins
+    auto [op, awaited] = stepAt(i);
+    return op == kNone ? 3 : cycle[i] % 2 == 1 ? 0 : op < awaited ? 1 : 2;
   };
   size_t begin = 0;
-  while (begin < length && !isMessageStep(begin))
-    ++begin;
-  if (length != 0 && begin == length && unitAt(0) == unitAt(1))
+  for (size_t i = 1; i < length && rating(begin) != 0; ++i)
+    if (rating(i) < rating(begin))
+      begin = i;
+  if (length == 2 && unitAt(0) == unitAt(1))
     return waitInside(unitAt(0));
 
+  auto closes = [&](size_t i, Id front) {
+    return i + 1 == begin + length && index.unit(front) == unitAt(i);
+  };
   std::vector<Id> told;
   for (size_t i = begin; i < begin + length; ++i)
-    if (isMessageStep(i)) {
-      auto [op, mate] = matesBetween(unitAt(i), unitAt(i + 1));
+    if (auto [op, awaited] = stepAt(i); op != kNone) {
       if (told.empty() || told.back() != op)
         told.push_back(op);
-      if (mate != told.front())
-        told.push_back(mate);
-    } else if (told.empty() || index.unit(told.back()) != unitAt(i)) {
+      if (awaited != told.front())
+        told.push_back(awaited);
+    } else if (told.empty() || (index.unit(told.back()) != unitAt(i) &&
+                                !closes(i, told.front()))) {
       told.push_back(index.members(unitAt(i)).first);
     }
   std::vector<OpPlace> places;

@@ -57,6 +57,7 @@ private:
                    std::vector<std::pair<Id, Id>> &pairs) const;
   Id mateIn(Id op, Id unit) const;
   std::pair<Id, Id> matesBetween(Id unit, Id peer) const;
+  std::pair<Id, Id> waitBetween(Id unit, Id other) const;
   std::vector<Id> stuckUnits() const;
   std::vector<OpPlace> waitInside(Id unit) const;
   std::vector<OpPlace> placesOf(const std::vector<Id> &stuck,

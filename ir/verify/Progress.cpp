@@ -58,7 +58,7 @@ void reportDeadlocks(const Plan &plan, const Machine &machine,
       continue;
     OpPlace place = cycle.front();
     std::string message = deadlockMessage(plan, options, cycle);
-    std::vector<std::string> story = storyOf(plan, options.buffered, cycle);
+    std::vector<Step> story = storyOf(plan, options.buffered, cycle);
     report.error(FindingKind::Deadlock, place, std::move(message),
                  std::move(cycle), std::nullopt, std::move(story));
   }
@@ -68,9 +68,10 @@ void reportDeadlocks(const Plan &plan, const Machine &machine,
 
 void checkProgress(const PlanIndex &index, const Options &options,
                    Report &report, Result &result) {
-  if (!waitsInside(index) && runsInListOrder(index)) {
-    result.holds.fill(true);
-    result.minBuffering = 0;
+  if (index.needs.empty() && !waitsInside(index) && runsInListOrder(index)) {
+    result.holds.fill(!index.isTurned);
+    if (!index.isTurned)
+      result.minBuffering = 0;
     return;
   }
   bool implied = false; // by a stricter model that holds
@@ -92,6 +93,20 @@ void checkProgress(const PlanIndex &index, const Options &options,
     result.minBuffering =
         rendezvous ? 0 : leastBuffering(machine, longestChannel(index));
   }
+  if (index.isTurned) {
+    result.holds.fill(false);
+    result.minBuffering.reset();
+  }
+}
+
+std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
+                                              const Options &options) {
+  if (index.needs.empty() && !waitsInside(index) && runsInListOrder(index))
+    return {};
+  Machine machine(index, options.progress);
+  if (machine.run(options.buffered))
+    return {};
+  return machine.witnesses();
 }
 
 } // namespace sluice::verify

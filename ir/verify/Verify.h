@@ -5,7 +5,7 @@
 // for values and bytes times the streams of a rank, plus sorting the distinct
 // buffers. A plan that deadlocks costs more: the linear part times the
 // logarithm of the longest channel (the least buffering), plus a bounded effort
-// for the shortest cycle.
+// for the shortest cycle and for trying what would mend it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_VERIFY_H
@@ -84,6 +84,29 @@ struct OpPlace {
   uint32_t index;
 };
 
+/// One line of a deadlock's story: how an operation waits for another, "rank 0
+/// at 0SEND_F3 (spec.yaml:12) waits for rank 1 to reach 1RECV_F3". What waits
+/// for one another by nothing but their order is told as one step.
+struct Step {
+  std::string text;
+  OpPlace from, to; ///< two of the cycle; next to each other but in such a run
+};
+
+/// A change of the list of a rank that helps against a deadlock. It was tried:
+/// the plan was proved again with it and those of all other deadlocks, and
+/// where others showed up then, with theirs, a few times over.
+struct Fix {
+  OpPlace moved; ///< a message or a collective
+  OpPlace other; ///< of the same rank
+  /// With `moved` right before `other`, or before the group of that, and so
+  /// what of its channel stands between.
+  bool before = false;
+  /// With `moved` and `other` in one group: that of `other`, if it is in one.
+  bool grouped = false;
+  /// With `moved` right behind `other`, out of its group.
+  bool behind = false;
+};
+
 struct Finding {
   FindingKind kind;
   std::string message; ///< lower-case sentence with the numbers
@@ -91,15 +114,8 @@ struct Finding {
   std::vector<OpPlace> cycle; ///< of a deadlock: each waits for the next
   /// Of a mismatch, what the operation meets on another rank.
   std::optional<OpPlace> meets = std::nullopt;
-  /// How each place of the cycle waits for the next, a sentence each: "rank 0
-  /// at 0SEND_F3 (spec.yaml:12) waits for rank 1 to reach 1RECV_F3".
-  std::vector<std::string> story = {};
-};
-
-/// Two communications of a rank's list in an order that makes a deadlock.
-struct Swap {
-  OpPlace first;
-  OpPlace second; ///< goes before `first`, or into one group with it
+  std::vector<Step> story = {};          ///< of the cycle
+  std::optional<Fix> fix = std::nullopt; ///< of a deadlock, where one is known
 };
 
 /// What a verification found.
@@ -127,11 +143,6 @@ Result verifyPlan(const Plan &plan, const Options &options = {});
 /// Proves that `schedule` orders every node of `graph` exactly once and that
 /// the orders of all ranks together with the dependences have no cycle.
 Result verifySchedule(const Graph &graph, const Schedule &schedule);
-
-/// An order of two messages that breaks `cycle`, a deadlock of `plan`, when it
-/// is turned round; none if no such turn is possible.
-std::optional<Swap> swapThatHelps(const Plan &plan,
-                                  std::span<const OpPlace> cycle);
 
 /// `finding` of `plan` for people: the message, and of a deadlock the story,
 /// one line a step.

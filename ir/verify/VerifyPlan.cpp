@@ -14,8 +14,7 @@ std::optional<Progress> progressFromName(std::string_view name) {
 
 void Report::error(FindingKind kind, std::optional<OpPlace> place,
                    std::string message, std::vector<OpPlace> cycle,
-                   std::optional<OpPlace> meets,
-                   std::vector<std::string> story) {
+                   std::optional<OpPlace> meets, std::vector<Step> story) {
   result.errors.push_back({kind, std::move(message), place, std::move(cycle),
                            meets, std::move(story)});
 }
@@ -71,16 +70,19 @@ Result verifyPlan(const Plan &plan, const Options &options) {
     checkCompleteness(index, report);
     bool once = options.buffers || checkMessagesOnce(index, report);
     bool messagesMatch = once && matchMessages(index, report);
+    if (!options.buffers)
+      checkDependences(index, once, report);
     if (matchCollectives(index, report) && messagesMatch)
       checkProgress(index, options, report, result);
     if (options.buffers) {
       compareGroupOrders(index, report);
       checkFlow(index, report);
       checkMemory(index, report);
-    } else {
-      checkDependences(index, report);
     }
   }
+  if (uint64_t deadlocks = report.count(FindingKind::Deadlock); deadlocks != 0)
+    nameFixes(plan, options, deadlocks <= Report::kMaxOfKind,
+              report.count() - deadlocks, result);
   report.finish();
   return result;
 }

@@ -178,20 +178,11 @@ private:
         else if (ref.op == Op::Recompute)
           recomputeOf[cell] = node;
       }
-    cells.finish([this](Id rank, Id s, Id k) { return nearest(rank, s, k); });
+    cells.finish([this](Id rank, uint32_t at) {
+      std::span<const Id> order = schedule.rank(rank);
+      return at < order.size() ? std::optional(refOf(order[at])) : std::nullopt;
+    });
     edges = edgesOf(graph.stages, graph.edges);
-  }
-
-  /// Of a rank that computes something of a stage: its operation of the
-  /// microbatch, else its last one.
-  OpPlace nearest(Id rank, Id stage, Id microbatch) const {
-    std::span<const Id> order = schedule.rank(rank);
-    auto last = static_cast<uint32_t>(order.size() - 1);
-    for (uint32_t at = 0; at < last; ++at)
-      if (graph.nodes[order[at]].stage == stage &&
-          graph.nodes[order[at]].microbatch == microbatch)
-        return {rank, at};
-    return {rank, last};
   }
 
   size_t cellOf(Id stage, Id microbatch) const {
@@ -376,17 +367,36 @@ private:
            " others wait in a circle";
   }
 
-  /// A step a line: "1F0 on rank 1 needs 0F0 on rank 0", "0F0 on rank 0 comes
-  /// after 0B1". A pair that runs together is named as one.
-  std::vector<std::string> story(const std::vector<Id> &cycle) const {
-    std::vector<std::string> steps;
-    for (size_t i = 0; i < cycle.size(); ++i) {
-      Id next = cycle[(i + 1) % cycle.size()];
-      steps.push_back(on(cycle[i]) +
-                      (isBefore(next, cycle[i]) ? " comes after " : " needs ") +
-                      on(next));
+  /// "1F0 on rank 1 needs 0F0 on rank 0", "0F0 on rank 0 comes after 0B1". A
+  /// pair that runs together is named as one.
+  std::vector<Step> story(const std::vector<Id> &cycle) const {
+    constexpr size_t kToldAlone = 2; // operations in order, each with its step
+    std::vector<Step> steps;
+    for (size_t i = 0; i < cycle.size();) {
+      size_t run = runOfOrder(cycle, i);
+      size_t end = i + (run > kToldAlone ? run : 1);
+      Id next = cycle[end % cycle.size()];
+      std::string text = on(cycle[i]);
+      if (run > kToldAlone)
+        text += " comes after " + std::to_string(run) +
+                " operations in order, " + unitName(next) + " to " +
+                unitName(cycle[i + 1]);
+      else
+        text += (run != 0 ? " comes after " : " needs ") + on(next);
+      steps.push_back({std::move(text), placeOf[cycle[i]], placeOf[next]});
+      i = end;
     }
     return steps;
+  }
+
+  /// How many steps from place `at` of `cycle` on are of order alone.
+  size_t runOfOrder(const std::vector<Id> &cycle, size_t at) const {
+    size_t length = 0;
+    while (
+        at + length < cycle.size() &&
+        isBefore(cycle[(at + length + 1) % cycle.size()], cycle[at + length]))
+      ++length;
+    return length;
   }
 
   /// Whether unit `first` stands right before unit `second` on its rank.
@@ -396,13 +406,16 @@ private:
            unitOf(schedule.rank(at.rank)[at.index - 1]) == first;
   }
 
-  std::string on(Id unit) const {
+  std::string unitName(Id unit) const {
     OpPlace at = placeOf[unit];
     std::string name = nameOf(unit);
     if (schedule.joins(schedule.firstOfRank[at.rank] + at.index))
       name = "(" + name + ";" + nameOf(schedule.rank(at.rank)[at.index + 1]) +
              kPairEnd;
-    return name + " on rank " + std::to_string(at.rank);
+    return name;
+  }
+  std::string on(Id unit) const {
+    return unitName(unit) + " on rank " + std::to_string(placeOf[unit].rank);
   }
 
   const Graph &graph;

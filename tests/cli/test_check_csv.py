@@ -1,264 +1,10 @@
 """`check` of schedule CSVs: PyTorch's lists, with and without messages."""
 
 import json
-import re
-import unittest
 
 import sluice
-from sluice import ToolTest, chain, run
-
-
-def one_f_one_b(ranks, microbatches):
-    """Compute of 1F1B with one stage a rank, as the textbook has it."""
-    rows = []
-    for rank in range(ranks):
-        warmup = min(microbatches, ranks - 1 - rank)
-        row = [("F", rank, k) for k in range(warmup)]
-        for k in range(microbatches):
-            if warmup + k < microbatches:
-                row.append(("F", rank, warmup + k))
-            row.append(("B", rank, k))
-        rows.append(row)
-    return rows
-
-
-def f_then_b(ranks, microbatches):
-    """Compute of GPipe with one stage a rank."""
-    return [[(kind, rank, k) for kind in "FB" for k in range(microbatches)] for rank in range(ranks)]
-
-
-def parse(csv):
-    """Rows of compute alone, as `--emit=torch-csv` writes them."""
-    return [[re.fullmatch(r"(\d+)([FBIW])(\d+)", cell).group(2, 1, 3) for cell in line.split(",")]
-            for line in csv.split()]
-
-
-def naive(rows):
-    """With messages as one would write them: a receive just before its use, a
-    send at once."""
-    rank_of = {int(stage): rank for rank, row in enumerate(rows) for _, stage, _ in row}
-    last = max(rank_of)
-    result = []
-    for rank, row in enumerate(rows):
-        cells = []
-        for kind, stage, k in row:
-            stage = int(stage)
-            before, after = (stage - 1, stage + 1) if kind == "F" else (stage + 1, stage - 1)
-            letter = "F" if kind == "F" else "B"
-            if kind != "W" and 0 <= before <= last and rank_of[before] != rank:
-                cells.append(f"{stage}RECV_{letter}{k}")
-            cells.append(f"{stage}{kind}{k}")
-            if kind != "W" and 0 <= after <= last and rank_of[after] != rank:
-                cells.append(f"{stage}SEND_{letter}{k}")
-        result.append(cells)
-    return result
-
-
-def text(rows):
-    return "".join(",".join(row) + "\n" for row in rows)
-
-
-class CheckCsv(ToolTest):
-    def check(self, csv, *arguments):
-        """The exit code and what --json says."""
-        done = run("check", "-", "--json", *arguments, stdin=csv)
-        answer = json.loads(done.stdout)
-        self.assertEqual(done.returncode, 0 if answer["ok"] else 1)
-        return answer
-
-    def fine(self, csv, *arguments):
-        answer = self.check(csv, *arguments)
-        self.assertTrue(answer["ok"], answer["errors"])
-        return answer
-
-    def errors(self, csv, *arguments):
-        """Kind, message, row and column of each error."""
-        return [(error["kind"], error["message"], error.get("line"), error.get("column"))
-                for error in self.check(csv, *arguments)["errors"]]
-
-    def holds(self, csv):
-        answer = self.check(csv)
-        return [answer["holds"][model] for model in ("rank", "pair", "edge")], answer["min_buffering"]
-
-
-class Deadlocks(CheckCsv):
-    def test_naive_1f1b(self):
-        csv = text(naive(one_f_one_b(4, 8)))
-        self.assertEqual(self.holds(csv), ([False, False, True], 1))
-        answer = self.check(csv)
-        # Rank r runs w = 3 - r forwards first. Then it sends forward w + j
-        # before it receives backward j, which rank r + 1 sends before it
-        # receives forward w + j.
-        crossings = [[f"{r}SEND_F{w + j}", f"{r + 1}RECV_F{w + j}", f"{r + 1}SEND_B{j}", f"{r}RECV_B{j}"]
-                     for r in range(3) for w in [3 - r] for j in range(8 - w)]
-        self.assertEqual([[step["op"] for step in error["cycle"]] for error in answer["errors"]], crossings)
-        rows = csv.splitlines()
-        for error in answer["errors"]:
-            self.assertEqual(error["kind"], "deadlock")
-            for step in [error] + error["cycle"]:
-                self.assertEqual(rows[step["line"] - 1][step["column"] - 1:].split(",")[0], step["op"])
-            send, _, _, receive = [step["op"] for step in error["cycle"]]
-            self.assertIn(f"post {receive} before {send}, or send them in one group", error["message"])
-            self.assertIn(f"in one group: ({send};{receive})BATCH_P2P", [note["message"] for note in error["notes"]])
-        self.assertFalse(self.check(csv, "--progress=pair")["ok"])
-        self.assertTrue(self.check(csv, "--progress=edge")["ok"])
-        self.assertTrue(self.check(csv, "--p2p=buffered:1")["ok"])
-
-    def test_naive_interleaved_needs_two_buffers(self):
-        spec = chain(layers=4, ranks=2, microbatches=4, schedule="interleaved-1f1b", pipeline=", virtual_stages: 2")
-        csv = text(naive(parse(self.ok("compile", "-", "--emit=torch-csv", stdin=spec))))
-        holds, least = self.holds(csv)
-        self.assertFalse(holds[0])
-        self.assertEqual(least, 2)
-        self.assertFalse(self.check(csv, "--p2p=buffered:1")["ok"])
-        self.assertTrue(self.check(csv, "--p2p=buffered:2")["ok"])
-
-    def test_sends_and_receives_in_one_batch(self):
-        rows = naive(one_f_one_b(4, 8))
-        fused = []
-        for row in rows:
-            cells = []
-            for cell in row:
-                if cells and "SEND_" in cells[-1] and "RECV_" in cell and "(" not in cells[-1]:
-                    cells[-1] = f"({cells[-1]};{cell})BATCH_P2P"
-                else:
-                    cells.append(cell)
-            fused.append(cells)
-        self.assertEqual(self.holds(text(fused)), ([True] * 3, 0))
-
-    def test_gpipe(self):
-        self.assertEqual(self.holds(text(naive(f_then_b(4, 8)))), ([True] * 3, 0))
-
-    def test_a_ring(self):
-        # Five stages on four ranks, forward only: all ranks send before they
-        # receive, each to the next one.
-        rows = [[("F", rank, k) for k in range(6)] for rank in range(4)]
-        rows[0] += [("F", 4, k) for k in range(6)]
-        self.assertEqual(self.holds(text(naive(rows)))[0], [False, True, True])
-
-    def test_a_pair_that_runs_together(self):
-        csv = "0F0,(0F1;3B0)OVERLAP_F_B,3F0\n"
-        self.assertTrue(any(kind == "malformed" for kind, *_ in self.errors(csv)))
-        spec = chain(layers=4, ranks=2, microbatches=4, schedule="dualpipev", pipeline=", virtual_stages: 2")
-        written = self.ok("compile", "-", "--emit=torch-csv", stdin=spec)
-        self.assertIn("OVERLAP_F_B", written)
-        self.assertTrue(self.fine(written)["holds"]["rank"])
-
-
-class Fixes(CheckCsv):
-    """What a deadlock names mends it, applied to the letter, one after the other."""
-
-    def mend(self, rows, error, grouped):
-        """Applies the fix of `error` to the cells: a receive before a send, or
-        both in one cell."""
-        posted = re.search(r": post (.+) before (\S+?)(?:, or .*)?$", error["message"])
-        added = re.search(r": add (\S+) to the group of (\S+)$", error["message"])
-        moved, stays = (posted or added).groups()
-        several = moved.split(" and ")
-        row = next(row for row in rows if all(self.find(row, name) is not None for name in several + [stays]))
-        for name in several:
-            self.take(row, name)
-        at = self.find(row, stays)
-        if posted and (not grouped or len(several) > 1):
-            row[at:at] = several
-            return
-        cell = next(note["message"].split(": ")[1] for note in error["notes"]
-                    if note["message"].startswith("in one group: "))
-        self.assertEqual(set(cell.removesuffix("BATCH_P2P").strip("()").split(";")),
-                         set(row[at].removesuffix("BATCH_P2P").strip("()").split(";")) | {moved})
-        row[at] = cell
-
-    def find(self, row, name):
-        return next((at for at, cell in enumerate(row) if name in re.split(r"[();]", cell)), None)
-
-    def take(self, row, name):
-        at = self.find(row, name)
-        left = [part for part in row[at].removesuffix("BATCH_P2P").strip("()").split(";") if part != name]
-        row[at:at + 1] = [] if not left else left if len(left) == 1 else ["(" + ";".join(left) + ")BATCH_P2P"]
-
-    def test_until_it_holds(self):
-        for schedule, ranks, chunks, microbatches in (("1f1b", 4, 1, 8), ("interleaved-1f1b", 2, 2, 4),
-                                                      ("interleaved-1f1b", 3, 2, 6), ("zb-h1", 3, 1, 4)):
-            spec = chain(layers=ranks * chunks, ranks=ranks, microbatches=microbatches, schedule=schedule,
-                         pipeline=f", virtual_stages: {chunks}")
-            compute = self.ok("compile", "-", "--emit=torch-csv", stdin=spec)
-            for grouped in (False, True):
-                with self.subTest(schedule=schedule, ranks=ranks, grouped=grouped):
-                    rows = naive(parse(compute))
-                    for fixes in range(100):
-                        answer = self.check(text(rows))
-                        if answer["ok"]:
-                            break
-                        self.assertEqual({error["kind"] for error in answer["errors"]}, {"deadlock"})
-                        self.mend(rows, answer["errors"][0], grouped)
-                    self.assertTrue(answer["ok"])
-                    self.assertGreater(fixes, 0)
-
-    def test_a_send_in_a_group(self):
-        csv = ("0F0,0SEND_F0,0F1,(0SEND_F1)BATCH_P2P,0RECV_B0,0B0,0RECV_B1,0B1\n"
-               "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1\n")
-        error, = self.check(csv)["errors"]
-        self.assertEqual(error["message"], "rank 0 at 0SEND_F1 and rank 1 at 1SEND_B0 wait for each other "
-                                           "(progress: rank): add 0RECV_B0 to the group of 0SEND_F1")
-        self.assertEqual(error["notes"][4]["message"], "in one group: (0SEND_F1;0RECV_B0)BATCH_P2P")
-        self.fine(csv.replace("(0SEND_F1)BATCH_P2P,0RECV_B0", "(0SEND_F1;0RECV_B0)BATCH_P2P"))
-
-    def test_the_whole_text(self):
-        done = run("check", "-", stdin="0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
-                                       "1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n")
-        first = "  0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1,0REDUCE_GRAD\n"
-        second = "  1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1,1REDUCE_GRAD\n"
-        send, receive, back, other = (" " * (column - 1) + "  ^\n" for column in (18, 27, 18, 27))
-        self.assertEqual(done.stdout, (
-            "-:1:18: error: deadlock: rank 0 at 0SEND_F1 and rank 1 at 1SEND_B0 wait for each other (progress: rank): "
-            "post 0RECV_B0 before 0SEND_F1, or send them in one group\n" + first + send +
-            "-:1:18: note: rank 0 at 0SEND_F1 waits for rank 1 to reach 1RECV_F1\n" + first + send +
-            "-:2:27: note: rank 1 reaches 1RECV_F1 only after 1SEND_B0\n" + second + other +
-            "-:2:18: note: rank 1 at 1SEND_B0 waits for rank 0 to reach 0RECV_B0\n" + second + back +
-            "-:1:27: note: rank 0 reaches 0RECV_B0 only after 0SEND_F1\n" + first + receive +
-            "-:1:18: note: in one group: (0SEND_F1;0RECV_B0)BATCH_P2P\n" + first + send +
-            "note: or leave the messages of the file out: they are then added in an order that holds "
-            "(sluice compile --emit=torch-csv-comms writes it)\n"
-            "refused: 16 operations on 2 ranks, progress rank, least buffering 1; under edge it does not deadlock\n"))
-
-
-class Buffered(CheckCsv):
-    """What is told under --p2p=buffered:N."""
-
-    def test_the_receive_that_frees_a_buffer(self):
-        # Rank 0 sends four activations before it receives a gradient. Rank 1
-        # receives two and sends two gradients, of which one is buffered.
-        rows = naive([[("F", 0, k) for k in range(4)] + [("B", 0, k) for k in range(4)],
-                      [(kind, 1, k) for k in range(4) for kind in "FB"]])
-        answer = self.check(text(rows), "--p2p=buffered:1")
-        self.assertFalse(answer["ok"])
-        self.assertEqual(answer["p2p"], "buffered:1")
-        error = answer["errors"][0]
-        self.assertIn("(progress: rank, buffered 1): post ", error["message"])
-        steps = [note["message"] for note in error["notes"]]
-        self.assertIn("rank 0 ends 0SEND_F3 only once rank 1 has ended 1RECV_F2: 1 message is buffered", steps)
-        self.assertIn("rank 1 ends 1SEND_B1 only once rank 0 has ended 0RECV_B0: 1 message is buffered", steps)
-
-    def verdict(self, csv, *arguments):
-        return run("check", "-", *arguments, stdin=csv).stdout.splitlines()[-1]
-
-    def test_the_verdict_says_what_is_assumed(self):
-        csv = text([row + [f"{rank}REDUCE_GRAD"] for rank, row in enumerate(naive(one_f_one_b(2, 2)))])
-        self.assertEqual(self.verdict(csv), "refused: 16 operations on 2 ranks, progress rank, least buffering 1; "
-                                            "under edge it does not deadlock")
-        self.assertEqual(self.verdict(csv, "--p2p=buffered:1"),
-                         "ok: 16 operations on 2 ranks, progress rank, buffered 1; without buffering it deadlocks")
-        self.assertEqual(self.verdict(csv, "--progress=edge"),
-                         "ok: 16 operations on 2 ranks, progress edge; under rank and pair it deadlocks")
-        explained = self.ok("check", "-", "--explain", "--p2p=buffered:1", stdin=csv)
-        self.assertIn("one queue for all of it would do, if sends may end while 1 message of a channel is not "
-                      "received yet\n", explained)
-
-    def test_no_buffering_helps(self):
-        # Each rank receives before it sends.
-        csv = "0F0,0RECV_B0,0SEND_F0,0B0,0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1REDUCE_GRAD\n"
-        self.assertEqual(self.verdict(csv), "refused: 8 operations on 2 ranks, progress rank, no buffering helps; "
-                                            "under edge it does not deadlock")
+from schedule_csv import CheckCsv, f_then_b, naive, one_f_one_b, text
+from sluice import chain, run
 
 
 class Mismatches(CheckCsv):
@@ -383,14 +129,49 @@ class Lists(CheckCsv):
         self.one("0F0\t0B0\n", "malformed", "'0F0\\x090B0' is not an operation; cells are parted by commas, members "
                  "of a group by semicolons", 1, 1)
 
+    def test_the_kind_of_a_file_is_told_by_any_cell(self):
+        bad = "'{}' is not an operation; they are written 0F3 (stage, one of F, B, I, W, microbatch)"
+        for cell in ("foo", "?", "0F0xyz", "-", "1"):
+            self.one(f"{cell},0F0,0B0\n", "malformed", bad.format(cell), 1, 1)
+        self.one("0F0,bar,0B0\n", "malformed", bad.format("bar"), 1, 5)
+        self.one("0f0,0b0\n".replace("0b0", "0B0"), "malformed", "'0f0' is not an operation; letters are capital, as in "
+                 "0F0", 1, 1)
+        self.assertEqual([error[1:] for error in self.errors("0f0,0b0\n")],
+                         [(f"'{cell}' is not an operation; letters are capital, as in {cell.upper()}", 1, column)
+                          for cell, column in (("0f0", 1), ("0b0", 5))])
+
+    def test_a_text_that_is_no_csv(self):
+        for content in ("hello world\n", "we train by 1F1B on 4GPUs, with 3D parallelism\n", "1,2,3\n", "[1, 2]\n"):
+            path = self.write("notes.txt", content)
+            self.assertEqual(self.refused(1, "check", path),
+                             f"error: '{path}' is not a plan, IR text or schedule CSV; compile a spec first: sluice "
+                             "compile SPEC -o F\n")
+
+    def test_of_very_many_faults_some_are_told(self):
+        count = 2000
+        more = ("malformed", f"and {count - 100} more faults, the first of them here")
+        for cells in ([f"0X{k}" for k in range(count)], ["(0SEND_F0"] * count, [f"0SEND_F{k + 1}" for k in range(count)],
+                      [f"0WAIT_SEND_F{k}" for k in range(count)], ["0WAIT_REDUCE_GRAD"] * count, ["x"] * count):
+            csv = "0F0,0B0," + ",".join(cells) + "\n"
+            errors = self.errors(csv)
+            self.assertEqual(len(errors), 101, cells[0])
+            untold = len("0F0,0B0," + ",".join(cells[:100])) + 2
+            self.assertEqual(errors[-1], (*more, 1, untold), cells[0])
+            self.assertEqual(run("check", "-", stdin=csv).stdout.count(": error: "), 101)
+        rows = ["x"] * count
+        self.assertEqual(self.errors("0F0,0B0\n" + "\n".join(rows))[-1], (*more, 102, 1))
+        blanks = "0F0,0SEND_F0" + "," * count + "\n1RECV_F0,1F0\n"
+        self.assertEqual(self.errors(blanks)[-1], (*more, 1, 114))
+
     def test_a_spec_that_speaks_of_1f1b_is_no_csv(self):
         spec = "# 1F1B, as 0F0,0B0 in a CSV\n" + chain()
         self.assertEqual(self.report(spec)["schedule"], "1f1b")
 
     def test_a_name_that_says_csv(self):
         for content, told in (("", ": error: the schedule names no operation\n"),
-                              ("f,b\n", ":1:1: error: this row names no operation: every row is a rank, and there is "
-                               "neither a header nor a comment\n  f,b\n  ^\n")):
+                              ("f,b\nand so on\n", ":1:1: error: no row of this file names an operation: it is no "
+                               "schedule CSV, whose rows are ranks and whose cells are written 0F3 (stage, one of F, B, "
+                               "I, W, microbatch)\n  f,b\n  ^\n")):
             path = self.write("mine.csv", content)
             done = run("check", path)
             self.assertEqual((done.returncode, done.stdout, done.stderr),
@@ -433,6 +214,26 @@ class Lists(CheckCsv):
         self.assertEqual(self.errors("0F0,0F1,0B0,0B1\n1F0,1B0\n"),
                          [("missing", "1F1 is missing", 2, 5), ("missing", "1B1 is missing", 2, 5)])
 
+    def test_what_is_wrong_beside_what_is_missing_or_stands_twice(self):
+        order = ("order", "0B1 stands before 0F1, which it needs")
+        self.assertEqual(self.errors("0F0,0B1,0F1\n1F0,1B0,1F1,1B1\n"),
+                         [("missing", "0B0 is missing", 1, 1), (*order, 1, 5)])
+        self.assertEqual(self.errors("0F0,0F0,0B1,0F1,0B0\n1F0,1B0,1F1,1B1\n"),
+                         [("duplicate", "0F0 stands twice", 1, 5), (*order, 1, 9)])
+        # Of what stands twice it is not asked which one is meant.
+        self.assertEqual(self.errors("0B0,0F0,0F0,0B1,0F1\n1F0,1B0,1F1,1B1\n"),
+                         [("duplicate", "0F0 stands twice", 1, 9), (*order, 1, 13)])
+        self.assertEqual(self.errors("0F0,1B0,1F0,0B1,0F1,1F1,1B1\n"),
+                         [("missing", "0B0 is missing", 1, 1), ("order", "1B0 stands before 1F0, which it needs", 1, 5),
+                          (*order, 1, 13), ("order", "0B1 stands before 1B1, which it needs", 1, 13)])
+
+    def test_messages_that_lack_an_end_beside_some_that_stand_twice(self):
+        twice = ("duplicate", "0SEND_F0 stands twice", 1, 14)
+        self.assertEqual(self.errors("0F0,0SEND_F0,0SEND_F0,0F1\n1RECV_F0,1F0,1RECV_F1,1F1\n"),
+                         [twice, ("missing", "1RECV_F1 meets no 0SEND_F1, which is missing", 2, 14)])
+        self.assertEqual(self.errors("0F0,0SEND_F0,0SEND_F0,0F1,0SEND_F1\n1RECV_F0,1F0,1F1\n"),
+                         [twice, ("missing", "1F1 needs 1RECV_F1, which is missing", 2, 14)])
+
     def test_order_in_a_row(self):
         self.one("0F0,0B1,0F1,0B0\n1F0,1B0,1F1,1B1\n", "order", "0B1 stands before 0F1, which it needs", 1, 5)
         self.one("0F0,0W0,0I0\n", "order", "0W0 stands before 0I0, which it needs", 1, 5)
@@ -445,9 +246,9 @@ class Lists(CheckCsv):
         # needs 0F1, which comes after 0B0.
         self.assertEqual(errors, [("deadlock", "0B0 on rank 0 and 1F1 on rank 1 wait for each other", 1, 5)])
         done = run("check", "-", stdin="0F0,0B0,0F1,0B1\n1F1,1B1,1F0,1B0\n")
-        steps = ["-:1:5: note: 0B0 on rank 0 needs 1B0 on rank 1", "-:2:13: note: 1B0 on rank 1 comes after 1F0 on rank 1",
-                 "-:2:9: note: 1F0 on rank 1 comes after 1B1 on rank 1",
-                 "-:2:5: note: 1B1 on rank 1 comes after 1F1 on rank 1", "-:2:1: note: 1F1 on rank 1 needs 0F1 on rank 0",
+        steps = ["-:1:5: note: 0B0 on rank 0 needs 1B0 on rank 1",
+                 "-:2:13: note: 1B0 on rank 1 comes after 3 operations in order, 1F1 to 1F0",
+                 "-:2:1: note: 1F1 on rank 1 needs 0F1 on rank 0",
                  "-:1:9: note: 0F1 on rank 0 comes after 0B0 on rank 0"]
         self.assertEqual([line for line in done.stdout.splitlines() if ": note: " in line], steps)
         self.assertEqual(done.stdout.splitlines()[-1], "refused: 8 operations on 2 ranks, progress rank, no buffering "
@@ -551,34 +352,6 @@ communication of each rank, in order: one queue for all of it would do
     def test_for_people_only(self):
         self.assertEqual(self.refused(2, "check", "-", "--explain", "--json", stdin="0F0\n"),
                          "error: --explain is for people, --json for programs\n")
-
-
-class SendWaits(CheckCsv):
-    def test_a_wait_that_holds_back_what_the_peer_needs(self):
-        # Each rank waits for the end of a send before it posts the receive of
-        # what the other one sends.
-        rows = ("0F0,0SEND_F0,0F1,0SEND_F1,{}0RECV_B0,0B0,0RECV_B1,0B1\n"
-                "1RECV_F0,1F0,1B0,1SEND_B0,{}1RECV_F1,1F1,1B1,1SEND_B1\n")
-        for waits, holds in ((("", ""), True), (("0WAIT_SEND_F1,", ""), True), (("", "1WAIT_SEND_B0,"), True),
-                             (("0WAIT_SEND_F1,", "1WAIT_SEND_B0,"), False)):
-            self.assertEqual(self.check(rows.format(*waits))["holds"]["edge"], holds, waits)
-        csv = rows.format("0WAIT_SEND_F1,", "1WAIT_SEND_B0,")
-        error, = self.check(csv, "--progress=edge")["errors"]
-        self.assertEqual([note["message"] for note in error["notes"][:6]], [
-            "rank 0 at 0SEND_F1 waits for rank 1 to reach 1RECV_F1",
-            "rank 1 reaches 1RECV_F1 only after 1WAIT_SEND_B0, which waits for the end of 1SEND_B0",
-            "rank 1 at 1SEND_B0 waits for rank 0 to reach 0RECV_B0",
-            "rank 0 reaches 0RECV_B0 only after 0WAIT_SEND_F1, which waits for the end of 0SEND_F1",
-            "move 1WAIT_SEND_B0 behind 1RECV_F1", "move 0WAIT_SEND_F1 behind 0RECV_B0"])
-        for note, row, cell in ((error["notes"][1], 1, "1WAIT_SEND_B0"), (error["notes"][3], 0, "0WAIT_SEND_F1")):
-            self.assertEqual((note["line"], note["column"]), (row + 1, csv.splitlines()[row].index(cell) + 1))
-        self.assertTrue(self.check(csv.replace("1WAIT_SEND_B0,1RECV_F1", "1RECV_F1,1WAIT_SEND_B0"),
-                                   "--progress=edge")["ok"])
-
-    def test_a_wait_for_nothing(self):
-        csv = "0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"
-        self.assertEqual(self.errors(csv), [("malformed", "0WAIT_SEND_F0 waits for 0SEND_F0, which stands behind it",
-                                             1, 5)])
 
 
 class Report(CheckCsv):

@@ -132,11 +132,11 @@ class Files(ToolTest):
                                 f"'{self.folder}/data.txt' and 'data.txt'; name it with --data=FILE\n")
         self.ok("run", "job.plan", "--data=jobs/data.txt", "-q", cwd=self.folder)
 
-    def test_kinds_are_told_by_the_first_cell(self):
+    def test_kinds_are_told_by_any_cell(self):
         for text in ("0F0,0F1\n", ",,0F0\n", "\n\n0F0\n", '"0F0","0F1"\n', '"(0F0;1B0)OVERLAP_F_B"\n', "0UNSHARD,0F0\n",
-                     "\ufeff0F0,0B0\n", "0F0xyz\n", "0F-1,0F0\n"):
+                     "\ufeff0F0,0B0\n", "0F0xyz\n", "0F-1,0F0\n", "foo,0F0\n", "# a list\n0f0,0b0\n"):
             self.assertIn("is a schedule CSV", self.refused(1, "run", "-", stdin=text), text)
-        for text in ("0B/s\n", "0F0: 1\n", "sluice: 1\n", "1e5\n", ""):
+        for text in ("0B/s\n", "0F0: 1\n", "sluice: 1\n", "1e5\n", "1f1b\n", "by 1F1B, 3D parallel\n", ""):
             self.assertIn("is not a plan, IR text or schedule CSV", self.refused(1, "check", "-", stdin=text), text)
 
 

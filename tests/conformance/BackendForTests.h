@@ -16,6 +16,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -138,6 +139,42 @@ inline std::pair<Outcome, Outcome> synchronizeBoth(TestRank &a, TestRank &b) {
 
 inline constexpr std::pair<Outcome, Outcome> kBothDone = {Outcome::Done,
                                                           Outcome::Done};
+
+/// Steps in which a rank computes and communicates in turn.
+struct Turns {
+  uint32_t steps, ofStep; ///< how many, and turns of each
+  std::atomic<uint32_t> wrong{0};
+
+  /// Of `rank`: `compute(n)` does the n-th turn of all and says whether what
+  /// came before is right, and `communicate()` enqueues what follows it on
+  /// stream 1. Yields now and then.
+  template <typename Compute, typename Communicate>
+  void run(TestRank &rank, unsigned seed, Compute compute,
+           Communicate communicate) {
+    std::minstd_rand random(seed);
+    for (uint32_t step = 0; step < steps; ++step) {
+      rank.compute.order.clear();
+      uint32_t number = step * ofStep;
+      rank.compute.body = [&](uint32_t, Failure &) {
+        wrong += !compute(number++);
+        if (random() % 8 == 0)
+          std::this_thread::yield();
+        return true;
+      };
+      for (uint32_t i = 0; i < ofStep; ++i) {
+        if (i != 0)
+          rank->wait(0, 2 * i - 1);
+        rank->launch(0, 0);
+        rank->record(0, 2 * i);
+        rank->wait(1, 2 * i);
+        communicate();
+        rank->record(1, 2 * i + 1);
+      }
+      if (rank->synchronize(rank.failure) != Outcome::Done)
+        ++wrong;
+    }
+  }
+};
 
 /// A thread that synchronizes a rank, and whether it is through.
 class Running {

@@ -1,7 +1,6 @@
 //===- tests/conformance/CollectivesTest.cpp - Operations of all ranks ---===//
 #include "tests/conformance/BackendForTests.h"
 
-#include <random>
 #include <span>
 
 using namespace sluice;
@@ -201,46 +200,30 @@ BACKEND_TEST("backend: times of a collective end after its last start",
 
 BACKEND_TEST("backend: a thousand sums of three ranks come whole",
              kThreads | kHostArena) {
-  constexpr uint32_t kSteps = 50;
   constexpr uint32_t kSums = 20;
   const auto world = makeWorldOfAll(backend, 3);
   TestRank a(*world, 0, 4096, 4 * kSums);
   TestRank b(*world, 1, 4096, 4 * kSums);
   TestRank c(*world, 2, 4096, 4 * kSums);
-  std::atomic<uint32_t> wrong{0};
+  Turns turns{50, kSums};
   // Every rank writes number + rank, sums, and checks what came.
   const auto run = [&](TestRank &rank, Id self) {
-    std::minstd_rand random(self + 1);
-    for (uint32_t step = 0; step < kSteps; ++step) {
-      rank.compute.order.clear();
-      uint32_t number = step * kSums;
-      rank.compute.body = [&](uint32_t, Failure &) {
-        float &value = floats(rank, 0, 1)[0];
-        if (number != step * kSums)
-          wrong += value != static_cast<float>(3 * (number - 1) + 3);
-        value = static_cast<float>(number + self);
-        ++number;
-        if (random() % 8 == 0)
-          std::this_thread::yield();
-        return true;
-      };
-      for (uint32_t i = 0; i < kSums; ++i) {
-        if (i != 0)
-          rank->wait(0, 2 * i - 1);
-        rank->launch(0, 0);
-        rank->record(0, 2 * i);
-        rank->wait(1, 2 * i);
-        sum(rank, 1, i % 2, 0, 1);
-        rank->record(1, 2 * i + 1);
-      }
-      if (rank->synchronize(rank.failure) != Outcome::Done)
-        ++wrong;
-    }
+    uint32_t sums = 0;
+    turns.run(
+        rank, self + 1,
+        [&](uint32_t number) {
+          float &value = floats(rank, 0, 1)[0];
+          const bool isRight =
+              number % kSums == 0 || value == static_cast<float>(3 * number);
+          value = static_cast<float>(number + self);
+          return isRight;
+        },
+        [&] { sum(rank, 1, sums++ % 2, 0, 1); });
   };
   std::thread second([&] { run(b, 1); });
   std::thread third([&] { run(c, 2); });
   run(a, 0);
   second.join();
   third.join();
-  CHECK(wrong == 0);
+  CHECK(turns.wrong == 0);
 }

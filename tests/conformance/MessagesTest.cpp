@@ -1,8 +1,6 @@
 //===- tests/conformance/MessagesTest.cpp - Channels and groups ----------===//
 #include "tests/conformance/BackendForTests.h"
 
-#include <random>
-
 using namespace sluice;
 using namespace sluice::runtime;
 using namespace sluice::tests;
@@ -174,49 +172,33 @@ BACKEND_TEST("backend: a rank may send to itself within a group",
 
 BACKEND_TEST("backend: ten thousand messages each way arrive whole",
              kTwoRanks | kHostArena) {
-  constexpr uint32_t kSteps = 100;
   constexpr uint32_t kMessages = 100;
   const auto world = makeWorld(backend, 2);
   TestRank a(*world, 0, 4096, 4 * kMessages);
   TestRank b(*world, 1, 4096, 4 * kMessages);
-  std::atomic<uint32_t> wrong{0};
+  Turns turns{100, kMessages};
   // Every rank writes number, sends it, and checks what came.
   const auto run = [&](TestRank &rank, Id self) {
-    std::minstd_rand random(self + 1);
-    for (uint32_t step = 0; step < kSteps; ++step) {
-      rank.compute.order.clear();
-      uint32_t number = step * kMessages;
-      rank.compute.body = [&](uint32_t, Failure &) {
-        uint32_t came = 0;
-        std::memcpy(&came, rank.at(256), 4);
-        wrong += number != step * kMessages && came != number - 1;
-        std::memcpy(rank.at(0), &number, 4);
-        ++number;
-        if (random() % 16 == 0)
-          std::this_thread::yield();
-        return true;
-      };
-      for (uint32_t i = 0; i < kMessages; ++i) {
-        if (i != 0)
-          rank->wait(0, 2 * i - 1);
-        rank->launch(0, 0);
-        rank->record(0, 2 * i);
-        rank->wait(1, 2 * i);
-        if (self == 0) {
-          rank->send(1, 1, 0, rank.at(0), 4);
-          rank->receive(1, 2, 1, rank.at(256), 4);
-        } else {
-          rank->receive(1, 2, 0, rank.at(256), 4);
-          rank->send(1, 1, 1, rank.at(0), 4);
-        }
-        rank->record(1, 2 * i + 1);
-      }
-      if (rank->synchronize(rank.failure) != Outcome::Done)
-        ++wrong;
-    }
+    turns.run(
+        rank, self + 1,
+        [&](uint32_t number) {
+          uint32_t came = 0;
+          std::memcpy(&came, rank.at(256), 4);
+          std::memcpy(rank.at(0), &number, 4);
+          return number % kMessages == 0 || came == number - 1;
+        },
+        [&] {
+          if (self == 0) {
+            rank->send(1, 1, 0, rank.at(0), 4);
+            rank->receive(1, 2, 1, rank.at(256), 4);
+          } else {
+            rank->receive(1, 2, 0, rank.at(256), 4);
+            rank->send(1, 1, 1, rank.at(0), 4);
+          }
+        });
   };
   std::thread thread([&] { run(b, 1); });
   run(a, 0);
   thread.join();
-  CHECK(wrong == 0);
+  CHECK(turns.wrong == 0);
 }

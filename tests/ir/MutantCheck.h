@@ -5,6 +5,7 @@
 #include "ir/verify/Verify.h"
 #include "tests/Catch.h"
 #include "tests/ir/Explorer.h"
+#include "tests/ir/FindingsForTests.h"
 #include "tests/ir/Mutation.h"
 
 #include <array>
@@ -119,12 +120,6 @@ inline void checkAccepted(const Plan &plan, Explorer &explorer) {
   Explored explored = explorer.exploreCells(Queue::None);
   CHECK(!explored.hangs);
   CHECK(!explored.wrongData);
-}
-
-inline bool has(const verify::Result &result, verify::FindingKind kind) {
-  return std::any_of(
-      result.errors.begin(), result.errors.end(),
-      [&](const verify::Finding &finding) { return finding.kind == kind; });
 }
 
 inline bool onlyCareful(const verify::Result &result) {

@@ -211,7 +211,7 @@ TEST_CASE("plan file: a section of 2 GiB is refused before it is made",
   plan.ranks[1].waits.resize(size_t(1) << 29);
   TemporaryFolder folder;
   Status status = writePlanFile(plan, folder.file("a.plan"));
-  CHECK(status.fault() == Fault::Environment);
+  CHECK(status.fault() == Fault::Input);
   CHECK(status.message().starts_with("rank 1 takes up to 21474"));
   CHECK(folder.contents() == "");
 }

@@ -1,6 +1,7 @@
 // Freedom from deadlock: progress models, groups, buffering, witnesses.
 #include "ir/verify/Verify.h"
 #include "tests/Catch.h"
+#include "tests/ir/FindingsForTests.h"
 #include "tests/ir/PlanBuilderForTests.h"
 
 using namespace sluice;
@@ -12,26 +13,6 @@ using verify::Progress;
 using verify::Result;
 
 namespace {
-
-std::string allOf(const Plan &plan, const std::vector<Finding> &findings) {
-  std::string text;
-  for (const Finding &finding : findings)
-    text += std::string(verify::findingKindName(finding.kind)) + ": " +
-            verify::describe(plan, finding) + "\n";
-  return text;
-}
-
-/// "rank pair edge stream" with the models that hold.
-std::string holding(const Result &result) {
-  std::string text;
-  for (Progress progress : verify::kProgressModels)
-    if (result.holdsUnder(progress))
-      text += (text.empty() ? "" : " ") +
-              std::string(verify::progressName(progress));
-  return text;
-}
-
-constexpr const char *kAllHold = "rank pair edge stream";
 
 /// Two ranks; with two microbatches rank 0 sends its second activation while
 /// rank 1 sends its first gradient.
@@ -163,7 +144,7 @@ TEST_CASE("verify: a group that needs its own receive never starts") {
   CHECK(first.kind == FindingKind::Deadlock);
   CHECK(verify::describe(plan, first) ==
         "1SEND_F0 waits for 1RECV_F0 of its own group, which ends only as a "
-        "whole (progress: rank): take them apart\n"
+        "whole (progress: rank): post 1RECV_F0 before 1SEND_F0\n"
         "  rank 1 starts 1SEND_F0 (spec.yaml:11) only after the event of "
         "1RECV_F0\n"
         "  rank 1 ends 1RECV_F0 (spec.yaml:11) together with 1SEND_F0, which "
@@ -185,7 +166,8 @@ TEST_CASE("verify: a group whose receive needs what the group ends") {
   CHECK(result.minBuffering == std::nullopt);
   CHECK(allOf(grouped, result.errors) ==
         "deadlock: rank 1 at 2RECV_F0 and rank 2 at 3RECV_F0 wait for each "
-        "other (progress: rank): take 3RECV_F0 out of its group\n"
+        "other (progress: rank): take 3RECV_F0 out of its group, behind "
+        "1SEND_F0\n"
         "  rank 1 at 2RECV_F0 (spec.yaml:12) waits for rank 2 to reach "
         "1SEND_F0\n"
         "  rank 2 reaches 1SEND_F0 (spec.yaml:11) only after 3RECV_F0\n"

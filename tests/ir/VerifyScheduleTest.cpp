@@ -49,8 +49,8 @@ std::string errorsOf(const Graph &graph, const Schedule &schedule) {
   for (const Finding &finding : result.errors) {
     text += std::string(verify::findingKindName(finding.kind)) + ": " +
             finding.message + "\n";
-    for (const std::string &step : finding.story)
-      text += "  " + step + "\n";
+    for (const verify::Step &step : finding.story)
+      text += "  " + step.text + "\n";
   }
   return text;
 }

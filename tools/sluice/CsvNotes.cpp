@@ -13,23 +13,25 @@ using verify::OpPlace;
 
 class Notes {
 public:
-  Notes(const CsvSchedule &of, const Plan *by, const verify::Finding &about)
-      : csv(of), plan(by && of.actions.hasMessages ? by : nullptr),
+  Notes(const CsvSchedule &of, const Plan *by, const verify::Result &in,
+        const verify::Finding &about)
+      : csv(of), plan(by && of.actions.hasMessages ? by : nullptr), result(in),
         finding(about) {}
 
-  std::vector<CsvNote> take(bool isFirstOfKind) {
-    for (size_t i = 0; i < finding.story.size(); ++i)
-      step(i);
+  /// Of the finding that is the `nth` of its kind.
+  std::vector<CsvNote> take(size_t nth) {
+    for (const verify::Step &each : finding.story)
+      step(each);
     switch (finding.kind) {
     case FindingKind::Deadlock:
-      mendDeadlock(isFirstOfKind);
+      mendDeadlock(nth);
       break;
     case FindingKind::Mismatch:
       if (plan && finding.place)
         otherEnd(*finding.place);
       break;
     case FindingKind::Duplicate:
-      if (isFirstOfKind && finding.place)
+      if (nth == 0 && finding.place)
         oldLetters();
       break;
     case FindingKind::Missing:
@@ -57,23 +59,22 @@ private:
   // Deadlocks
   //===--------------------------------------------------------------------===//
 
-  /// Step `i` of the story; what a WAIT_SEND holds back is told with its cell.
-  void step(size_t i) {
-    OpPlace from = finding.cycle[i];
-    OpPlace to = finding.cycle[(i + 1) % finding.cycle.size()];
-    std::optional<OpPlace> wait = plan ? waitBetween(from, to) : std::nullopt;
+  /// What a WAIT_SEND holds back is told with its cell.
+  void step(const verify::Step &of) {
+    std::optional<size_t> wait =
+        plan ? waitBetween(of.from, of.to) : std::nullopt;
     if (!wait)
-      return note(finding.story[i], csv.locate(from));
-    std::string cell = csv.nameAt(*wait), held = csv.nameAt(from);
-    note("rank " + std::to_string(from.rank) + " reaches " + held +
-             " only after " + cell + ", which waits for the end of " +
-             csv.nameAt(to),
-         csv.locate(*wait));
-    mends.push_back("move " + cell + " behind " + held);
+      return note(of.text, csv.locate(of.from));
+    OpPlace cell = csv.placeOfAside(of.from.rank, *wait);
+    note("rank " + std::to_string(of.from.rank) + " reaches " +
+             csv.nameAt(of.from) + " only after " + csv.nameAt(cell) +
+             ", which waits for the end of " + csv.nameAt(of.to),
+         csv.locate(cell));
+    held.push_back({of.from, *wait});
   }
 
   /// The WAIT_SEND by which `from` waits for the send `to`, if that is why.
-  std::optional<OpPlace> waitBetween(OpPlace from, OpPlace to) const {
+  std::optional<size_t> waitBetween(OpPlace from, OpPlace to) const {
     if (from.rank != to.rank || !isSend(opAt(to).op))
       return std::nullopt;
     const RankPlan &rank = plan->ranks[from.rank];
@@ -85,46 +86,70 @@ private:
       std::optional<OpRef> send = sendOf(asides[i]);
       if (asides[i].before <= position && send &&
           nameOf(*send) == csv.nameAt(to))
-        return csv.placeOfAside(from.rank, i);
+        return i;
     }
     return std::nullopt;
   }
 
-  void mendDeadlock(bool isFirst) {
-    for (const std::string &mend : mends)
-      note(mend);
-    std::optional<verify::Swap> swap =
-        plan ? verify::swapThatHelps(*plan, finding.cycle) : std::nullopt;
-    if (swap && movesAlone(*swap))
-      note("in one group: " + groupOf(*swap), csv.locate(swap->first));
-    if (isFirst && csv.orderHolds)
-      note(
-          "or leave the messages of the file out: they are then added in an "
-          "order that holds (sluice compile --emit=torch-csv-comms writes it)");
+  void mendDeadlock(size_t nth) {
+    constexpr size_t kTried = 3; // of the others only the story is told
+    if (nth < kTried)
+      for (const Held &each : held)
+        if (helpsMoved(each))
+          note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
+               " behind " + csv.nameAt(each.op));
+    if (finding.fix && finding.fix->grouped)
+      note("in one group: " + groupOf(*finding.fix),
+           csv.locate(finding.fix->other));
+    if (nth == 0 && csv.orderHolds)
+      note(std::string(notes.size() > finding.story.size() || finding.fix
+                           ? "or "
+                           : "") +
+           "leave the messages of the file out: they are then added in an "
+           "order that holds (sluice compile --emit=torch-csv-comms writes "
+           "it)");
   }
 
-  /// Whether no other message of its channel must go with `second`.
-  bool movesAlone(const verify::Swap &swap) const {
-    const std::vector<PlanOp> &ops = plan->ranks[swap.first.rank].ops;
-    const PlanOp &second = ops[swap.second.index];
-    return std::none_of(ops.begin() + swap.first.index,
-                        ops.begin() + swap.second.index, [&](const PlanOp &op) {
-                          return op.channel == second.channel &&
-                                 isSend(op.op) == isSend(second.op);
-                        });
+  /// An operation, and which of its row's asides holds it back.
+  struct Held {
+    OpPlace op;
+    size_t wait;
+  };
+
+  /// Whether fewer deadlocks are left where the wait stands behind what it
+  /// holds back.
+  bool helpsMoved(const Held &of) const {
+    Actions moved = csv.actions;
+    Id rank = of.op.rank;
+    auto begin = moved.asides.begin() + moved.firstAsideOf[rank];
+    auto end = moved.asides.begin() + moved.firstAsideOf[rank + 1];
+    (begin + of.wait)->before = moved.firstOfRank[rank] + of.op.index + 1;
+    std::stable_sort(begin, end, [](const Aside &one, const Aside &other) {
+      return one.before < other.before;
+    });
+    Diagnostics faults;
+    std::optional<Plan> other = planOfActions(moved, csv.lines, {}, faults);
+    return other && deadlocksIn(verify::verifyPlan(*other, csv.proved)) <
+                        deadlocksIn(result);
+  }
+
+  static size_t deadlocksIn(const verify::Result &of) {
+    return llvm::count_if(of.errors, [](const verify::Finding &each) {
+      return each.kind == FindingKind::Deadlock;
+    });
   }
 
   /// The cell that holds both, with what is in the group of the first.
-  std::string groupOf(const verify::Swap &swap) const {
-    const std::vector<PlanOp> &ops = plan->ranks[swap.first.rank].ops;
-    Id group = ops[swap.first.index].group;
-    uint32_t at = swap.first.index;
+  std::string groupOf(const verify::Fix &fix) const {
+    const std::vector<PlanOp> &ops = plan->ranks[fix.other.rank].ops;
+    Id group = ops[fix.other.index].group;
+    uint32_t at = fix.other.index;
     while (group != kNone && at > 0 && ops[at - 1].group == group)
       --at;
     std::string cell = "(" + nameOf(ops[at]);
     while (group != kNone && ++at < ops.size() && ops[at].group == group)
       cell += ";" + nameOf(ops[at]);
-    return cell + ";" + csv.nameAt(swap.second) + ")BATCH_P2P";
+    return cell + ";" + csv.nameAt(fix.moved) + ")BATCH_P2P";
   }
 
   //===--------------------------------------------------------------------===//
@@ -215,9 +240,10 @@ private:
 
   const CsvSchedule &csv;
   const Plan *plan; ///< only if its operations are the file's
+  const verify::Result &result;
   const verify::Finding &finding;
   std::vector<CsvNote> notes;
-  std::vector<std::string> mends;
+  std::vector<Held> held;
 };
 
 } // namespace
@@ -225,11 +251,13 @@ private:
 std::vector<CsvNote> notesOn(const CsvSchedule &csv, const Plan *plan,
                              const verify::Result &result,
                              const verify::Finding &finding) {
-  auto first = llvm::find_if(result.errors, [&](const verify::Finding &other) {
-    return other.kind == finding.kind;
-  });
-  return Notes(csv, plan, finding)
-      .take(first != result.errors.end() && &*first == &finding);
+  size_t nth = 0;
+  for (const verify::Finding &other : result.errors) {
+    if (&other == &finding)
+      break;
+    nth += other.kind == finding.kind;
+  }
+  return Notes(csv, plan, result, finding).take(nth);
 }
 
 } // namespace sluice

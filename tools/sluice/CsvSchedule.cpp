@@ -143,9 +143,9 @@ private:
 
 verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
                          Compilation &c) {
-  verify::Options byName = options;
-  byName.buffers = false;
-  verify::Result rows, result = verify::verifyPlan(*c.plan, byName);
+  csv.proved = options;
+  csv.proved.buffers = false;
+  verify::Result rows, result = verify::verifyPlan(*c.plan, csv.proved);
   RowCheck(csv, *c.plan, rows).check();
   llvm::append_range(result.errors, rows.errors);
   llvm::append_range(result.warnings, rows.warnings);

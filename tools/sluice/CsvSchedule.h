@@ -22,6 +22,7 @@ struct CsvSchedule {
   /// Of a file with messages whose messages make a deadlock: whether the order
   /// of its computations alone is right.
   bool orderHolds = false;
+  verify::Options proved; ///< how its own plan was proved
 
   /// Where a cell stands in the file.
   SourceLocation locate(verify::OpPlace place) const;

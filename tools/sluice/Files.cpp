@@ -18,16 +18,28 @@
 
 namespace sluice {
 
-/// Whether `cell` is meant as one of a schedule CSV: it begins as `0F0`,
-/// `1RECV_F3` or `(0F0;1B2)OVERLAP_F_B` do, and is one word. Whether it is one
+/// Whether `word` begins as a cell of a schedule CSV: a stage, a kind of
+/// operation, in whatever letters, and for some a microbatch. Whether it is one
 /// is for the reader.
-static bool isCsvCell(llvm::StringRef cell) {
-  cell.consume_front("(");
-  llvm::StringRef type = cell.ltrim("0123456789");
-  return type.size() != cell.size() && !type.empty() &&
-         llvm::isUpper(type.front()) && llvm::all_of(type, [](char c) {
-           return llvm::isAlnum(c) || llvm::StringRef("_-;)").contains(c);
-         });
+static bool isCsvCell(llvm::StringRef word) {
+  word.consume_front("(");
+  std::string name = word.upper();
+  size_t type = name.find_first_not_of("0123456789");
+  if (type == 0 || type == std::string::npos)
+    return false;
+  size_t number = name.find_first_of("0123456789", type);
+  llvm::StringRef kind = llvm::StringRef(name).slice(type, number);
+  if (number == std::string::npos)
+    return kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD";
+  if (name == "1F1B" || // a schedule's name
+      llvm::any_of(name, [](char c) {
+        return !llvm::isAlnum(c) && !llvm::StringRef("_-;)(").contains(c);
+      }))
+    return false;
+  kind.consume_front("WAIT_");
+  return llvm::any_of(kOps, [&](const OpInfo &op) {
+    return op.perMicrobatch && kind == llvm::StringRef(op.text);
+  });
 }
 
 /// Whether a line begins with a key of YAML, which a row never does.

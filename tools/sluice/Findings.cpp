@@ -54,8 +54,8 @@ static std::vector<CsvNote> notesOn(const Subject &subject,
     notes.push_back({subject.opAt(*finding.meets) + " of rank " +
                          std::to_string(finding.meets->rank) + " stands here",
                      subject.locate(finding.meets)});
-  for (size_t i = 0; i < finding.story.size(); ++i)
-    notes.push_back({finding.story[i], subject.locate(finding.cycle[i])});
+  for (const verify::Step &step : finding.story)
+    notes.push_back({step.text, subject.locate(step.from)});
   return notes;
 }
 
@@ -216,8 +216,8 @@ static void writePlain(const Subject &subject,
       continue;
     }
     out << finding.message << '\n';
-    for (const std::string &step : finding.story)
-      out << "  " << step << '\n';
+    for (const verify::Step &step : finding.story)
+      out << "  " << step.text << '\n';
   }
 }
 
