@@ -54,7 +54,8 @@ class Graph {
 public:
   std::vector<Stage> stages;
   std::vector<StageEdge> edges; ///< sorted by (from, to)
-  uint32_t microbatches = 0;
+  uint32_t microbatches = 0;    ///< of each replica
+  uint32_t replicas = 1;        ///< of all that follows (Plan::replicas)
   TimeUnit timeUnit = TimeUnit::Unit;
 
   /// Nodes may be in any order; values are sorted by producer.

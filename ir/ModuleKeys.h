@@ -69,8 +69,10 @@ inline constexpr char kHead[] = "head";           ///< flag: ends with it
 /// Of the run, named as in the section `run` of a spec.
 namespace runkeys {
 inline constexpr char kModule[] = "module";
+inline constexpr char kClipNorm[] = "clip_norm";
 inline constexpr char kData[] = "data";
 inline constexpr char kSteps[] = "steps";
+inline constexpr char kGradientGroups[] = "gradient_groups";
 inline constexpr char kLearningRate[] = "learning_rate";
 inline constexpr char kSeed[] = "seed";
 } // namespace runkeys

@@ -26,10 +26,11 @@ enum class Payload : uint8_t {
   Activation,
   Gradient,
   WeightGradients,
-  TiedGradients
+  TiedGradients,
+  Norms
 };
 /// What a collective adds up.
-enum class Element : uint8_t { None, Float32 };
+enum class Element : uint8_t { None, Float32, Float64 };
 enum class Flight : uint8_t {
   Keeps,
   Opens,
@@ -106,6 +107,8 @@ constexpr uint64_t bytesOf(Element element) {
     return 1;
   case Element::Float32:
     return 4;
+  case Element::Float64:
+    return 8;
   }
   return 1;
 }

@@ -80,7 +80,7 @@ static_assert(
 struct Buffer {
   Bytes offset = 0; ///< multiple of kBufferAlignment
   Bytes bytes = 0;
-  Id stage = kNone; ///< whose value it is; kNone for the workspace
+  Id stage = kNone; ///< whose value it is; kNone for what is of the rank
   BufferKind kind = BufferKind::Saved;
 };
 
@@ -165,6 +165,9 @@ struct Collective {
   std::vector<Id> ranks; ///< ascending
   Ticks latency = 0;     ///< cost model of the links between its neighbours
   Bytes bandwidth = 0;   ///< as Channel::bandwidth
+  /// Whether it spans all replicas: its members are then these ranks of every
+  /// replica, in order of replica and rank; else each replica has its own.
+  bool overReplicas = false;
 };
 
 /// Between a device and its host: each direction carries one copy at a time.
@@ -173,13 +176,17 @@ struct HostLink {
   Bytes bandwidth = 0; ///< as Channel::bandwidth
 };
 
-/// All ranks' lists and what is common to them.
+/// All ranks' lists and what is common to them. With `replicas` > 1 so many
+/// pipelines run the same lists side by side, each on its own microbatches of
+/// the step: replica i has microbatches i * m ... i * m + m - 1 of all. Nothing
+/// but collectives over replicas joins them.
 struct Plan {
   std::string model;    ///< name of the model
   std::string schedule; ///< name of the schedule
   std::string source;   ///< file name of the spec
   TimeUnit timeUnit = TimeUnit::Unit;
-  uint32_t microbatches = 0;
+  uint32_t microbatches = 0; ///< of each replica
+  uint32_t replicas = 1;     ///< of data parallelism
   std::vector<Stage> stages;
   std::vector<StageEdge> edges; ///< sorted by (from, to)
   std::vector<Channel> channels;
@@ -212,6 +219,11 @@ inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
 /// Bytes that the copy at position `copy` moves: those of its operands on the
 /// device.
 Bytes copiedBytes(const RankPlan &rank, uint32_t copy);
+
+/// How many ranks, of all replicas it spans, take part in a collective.
+inline uint64_t membersOf(const Plan &plan, const Collective &of) {
+  return uint64_t(of.ranks.size()) * (of.overReplicas ? plan.replicas : 1);
+}
 
 /// Where in the spec `stage` comes from, "spec.yaml:12"; empty if the plan does
 /// not say.

@@ -25,7 +25,7 @@ static std::string stageFault(const Plan &plan, Id index) {
   const StageBytes &bytes = stage.bytes;
   for (Bytes size :
        {bytes.parameters, bytes.gradients, bytes.optimizer, bytes.activation,
-        bytes.keptForWeight, bytes.checkpoint, bytes.workspace})
+        bytes.keptForWeight, bytes.checkpoint, bytes.workspace, bytes.norms})
     if (size > kMaxBytes)
       return "has a size of " + number(size) + " bytes, over " +
              number(kMaxBytes);
@@ -89,6 +89,8 @@ static std::string collectiveFault(const Plan &plan, const Collective &of) {
       return "names rank " + number(of.ranks[i]) + " after rank " +
              number(of.ranks[i - 1]) +
              ", but ranks stand in ascending order, each once";
+  if (of.overReplicas && plan.replicas == 1)
+    return "is over replicas, but the plan has one";
   return pathFault(plan, of.communicator, of.latency);
 }
 
@@ -160,6 +162,9 @@ static std::string planFault(const Plan &plan) {
            number(kMaxCount);
   if (plan.microbatches > kMaxCount)
     return "has " + number(plan.microbatches) + " microbatches, over " +
+           number(kMaxCount);
+  if (plan.replicas == 0 || plan.replicas > kMaxCount)
+    return "has " + number(plan.replicas) + " replicas, not between 1 and " +
            number(kMaxCount);
   if (!plan.warmup.empty() && plan.warmup.size() != plan.ranks.size())
     return "has " + number(plan.warmup.size()) + " warmup counts for " +

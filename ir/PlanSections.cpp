@@ -69,6 +69,7 @@ static StageRecord stageRecord(const Stage &stage) {
           bytes.keptForWeight,
           bytes.checkpoint,
           bytes.workspace,
+          bytes.norms,
           bytes.tied,
           stage.firstLayer,
           stage.layers,
@@ -111,15 +112,15 @@ void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
       });
   std::vector<Offset<CollectiveEntry>> collectives;
   for (const Collective &of : plan.collectives)
-    collectives.push_back(
-        CreateCollectiveEntry(builder, of.communicator, of.latency,
-                              of.bandwidth, builder.CreateVector(of.ranks)));
+    collectives.push_back(CreateCollectiveEntry(
+        builder, of.communicator, of.latency, of.bandwidth, of.overReplicas,
+        builder.CreateVector(of.ranks)));
   auto collectiveList = builder.CreateVector(collectives);
   auto warmup = builder.CreateVector(plan.warmup);
   auto runList = builder.CreateVector(run);
   builder.Finish(CreateHeader(
       builder, model, schedule, source, static_cast<uint8_t>(plan.timeUnit),
-      plan.microbatches, plan.memoryLimit, plan.memoryAllowance,
+      plan.microbatches, plan.replicas, plan.memoryLimit, plan.memoryAllowance,
       plan.hostLink.latency, plan.hostLink.bandwidth, stageList, edges,
       channels, collectiveList, warmup, runList));
 }
@@ -261,6 +262,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.keptForWeight = record.kept_for_weight();
   stage.bytes.checkpoint = record.checkpoint();
   stage.bytes.workspace = record.workspace();
+  stage.bytes.norms = record.norms();
   stage.bytes.tied = record.tied();
   stage.tiedTo = record.tied_to();
   stage.location = {record.file(), record.line(), record.column()};
@@ -277,6 +279,7 @@ bool decodeHeader(std::span<const uint8_t> section, Plan &plan) {
   plan.source = reader.string(header->source());
   plan.timeUnit = static_cast<TimeUnit>(header->time_unit());
   plan.microbatches = header->microbatches();
+  plan.replicas = header->replicas();
   plan.memoryLimit = header->memory_limit();
   plan.memoryAllowance = header->memory_allowance();
   plan.hostLink = {header->host_link_latency(), header->host_link_bandwidth()};
@@ -296,6 +299,7 @@ bool decodeHeader(std::span<const uint8_t> section, Plan &plan) {
     of.communicator = entry->communicator();
     of.latency = entry->latency();
     of.bandwidth = entry->bandwidth();
+    of.overReplicas = entry->over_replicas();
     reader.listed(entry->ranks(), of.ranks);
   }
   plan.stages.clear();

@@ -121,11 +121,15 @@ bool RankChecker::checkBuffer(const Buffer &buffer) {
                 number(buffer.offset) + " of an arena of " + number(arena) +
                 (onHost ? " in host memory" : ""));
   if (buffer.stage >= plan.stages.size() &&
-      !(buffer.stage == kNone && buffer.kind == BufferKind::Workspace))
+      !(buffer.stage == kNone &&
+        info(buffer.kind).bufferClass == BufferClass::Scratch))
     return fail(
         buffer.stage == kNone
             ? "belongs to no stage"
             : tooHigh("belongs to stage", buffer.stage, plan.stages.size()));
+  if (buffer.kind == BufferKind::Norms && buffer.stage != kNone)
+    return fail("belongs to stage " + number(buffer.stage) +
+                ", but norms are those of a rank");
   return true;
 }
 

@@ -37,6 +37,9 @@ struct StageBytes {
   Bytes activation = 0;    ///< what its backward needs, per microbatch
   Bytes keptForWeight = 0; ///< of activation, what W still needs after I
   Bytes workspace = 0;     ///< scratch of one running operation
+  /// Where a step clips gradients by their norm: of the whole model, for each
+  /// tensor the sum of the squares of its gradients (64-bit floats).
+  Bytes norms = 0;
   /// Of gradients, the first ones: those of a table of parameters that
   /// Stage::tiedTo holds too.
   Bytes tied = 0;

@@ -91,6 +91,7 @@ void Executor::enqueueOp(uint32_t position) {
   case Op::BackwardWeight:
   case Op::Recompute:
   case Op::AddGradients:
+  case Op::NormGradients:
   case Op::OptimizerStep:
     backend.launch(s.stream, position);
     break;
@@ -107,6 +108,7 @@ void Executor::enqueueOp(uint32_t position) {
     backend.receive(s.stream, position, s.index, s.data, s.bytes);
     break;
   case Op::AllReduceGradients:
+  case Op::AllReduceNorms:
     backend.allReduce(s.stream, position, s.index, info(s.op).element, s.data,
                       s.bytes);
     break;
@@ -166,6 +168,12 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
       const sluice_buffer other = {s.data, s.bytes};
       return module.add_gradients(stage.instance, &other, stream, error);
     });
+  case Op::NormGradients:
+    return timedCall(nullptr, failure, [&](sluice_error *error) {
+      const sluice_buffer tied = {s.data, s.bytes};
+      return module.norm_gradients(stage.instance, s.data ? &tied : nullptr,
+                                   stream, error);
+    });
   case Op::OptimizerStep:
     return stepOptimizer(s, stream, cost(&StageCostSums::optimizerStep),
                          failure);
@@ -178,6 +186,7 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::AllReduceNorms:
   case Op::Offload:
   case Op::Reload:
     break; // never launched

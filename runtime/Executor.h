@@ -11,6 +11,7 @@
 #include "ir/Plan.h"
 #include "ir/Status.h"
 #include "runtime/Backend.h"
+#include "runtime/Replicas.h"
 #include "runtime/sluice.h"
 
 #include <memory>
@@ -48,15 +49,16 @@ struct Loss {
 
 class Executor final : public Compute {
 public:
-  /// Creates the stages of `rank`, prepares `backend` and binds the memory.
-  /// `plan` must have passed checkStructure; that it is right is trusted.
-  /// Refuses what the module cannot do with the plan's buffers, by name and
-  /// numbers. `module` and `backend` must outlive the executor; the plan need
-  /// not. Linear in the rank's list (operations, waits, operands, buffers) and
-  /// in the plan's stages, edges, channels and run section. Throws
+  /// Creates the stages of rank `self`, prepares `backend` and binds the
+  /// memory. `plan` must have passed checkStructure; that it is right is
+  /// trusted. Refuses what the module cannot do with the plan's buffers, by
+  /// name and numbers. `module` and `backend` must outlive the executor; the
+  /// plan need not. Linear in the rank's list (operations, waits, operands,
+  /// buffers) and in the plan's stages, edges, channels and run section. Throws
   /// std::bad_alloc where memory is short.
-  static Status load(const Plan &plan, Id rank, const sluice_module &module,
-                     Backend &backend, RankProgress &progress,
+  static Status load(const Plan &plan, GlobalRank self,
+                     const sluice_module &module, Backend &backend,
+                     RankProgress &progress,
                      std::unique_ptr<Executor> &executor);
   ~Executor() override;
 

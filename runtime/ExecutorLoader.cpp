@@ -169,7 +169,7 @@ void ExecutorLoader::addSlots() {
     const uint32_t slot = slotOfStage[op.stage];
     if (op.op == Op::AllReduceGradients && slot != kNone)
       executor.stages[slot]->facts.reduced_ranks =
-          static_cast<uint32_t>(plan.collectives[op.channel].ranks.size());
+          static_cast<uint32_t>(membersOf(plan, plan.collectives[op.channel]));
     if (isCommunication(op.op) || slot != kNone)
       continue;
     slotOfStage[op.stage] = static_cast<uint32_t>(executor.stages.size());
@@ -196,7 +196,9 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.stages = static_cast<uint32_t>(plan.stages.size());
   facts.rank = rank;
   facts.ranks = static_cast<uint32_t>(plan.ranks.size());
-  facts.microbatches = plan.microbatches;
+  facts.replica = replica;
+  facts.replicas = plan.replicas;
+  facts.microbatches = plan.microbatches * plan.replicas;
   facts.input_stages = slot.inputs.data();
   facts.output_stages = slot.outputs.data();
   facts.input_count = static_cast<uint32_t>(slot.inputs.size());
@@ -248,6 +250,8 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
     return &state.optimizer;
   case BufferKind::Workspace:
     return &state.workspace;
+  case BufferKind::Norms:
+    return &state.norms;
   case BufferKind::Saved:
   case BufferKind::Kept:
   case BufferKind::Checkpoint:
@@ -262,24 +266,26 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
 }
 
 /// Gives every stage its memory for the whole run, by the first buffer of each
-/// kind; empty where the plan has none. A workspace of no stage is for all.
+/// kind; empty where the plan has none. What is of no stage is for all.
 void ExecutorLoader::findState() {
   const sluice_buffer none = {base, 0};
-  sluice_buffer shared = none;
+  sluice_state shared = {none, none, none, none, none};
   for (const auto &slot : executor.stages)
-    slot->state = {none, none, none, none};
+    slot->state = shared;
   for (Id id = static_cast<Id>(list.buffers.size()); id-- > 0;) {
     const Buffer &buffer = list.buffers[id];
     if (buffer.stage == kNone)
-      shared = bufferAt(id);
+      *stateOf(shared, buffer.kind) = bufferAt(id);
     else if (const uint32_t slot = slotOfStage[buffer.stage]; slot != kNone)
       if (sluice_buffer *at =
               stateOf(executor.stages[slot]->state, buffer.kind))
         *at = bufferAt(id);
   }
-  for (const auto &slot : executor.stages)
+  for (const auto &slot : executor.stages) {
+    slot->state.norms = shared.norms;
     if (slot->state.workspace.bytes == 0)
-      slot->state.workspace = shared;
+      slot->state.workspace = shared.workspace;
+  }
 }
 
 Status ExecutorLoader::need(Id stage, std::string_view what, Bytes needs,
@@ -308,7 +314,8 @@ Status ExecutorLoader::bindStage(Executor::StageSlot &slot) {
       {BufferKind::Parameters, {needs.parameters, slot.state.parameters.bytes}},
       {BufferKind::Gradients, {needs.gradients, slot.state.gradients.bytes}},
       {BufferKind::Optimizer, {needs.optimizer, slot.state.optimizer.bytes}},
-      {BufferKind::Workspace, {needs.workspace, slot.state.workspace.bytes}}};
+      {BufferKind::Workspace, {needs.workspace, slot.state.workspace.bytes}},
+      {BufferKind::Norms, {needs.norms, slot.state.norms.bytes}}};
   for (const auto &[kind, bytes] : rows)
     if (Status s = need(stage, info(kind).text, bytes.first, bytes.second);
         !s.ok())
@@ -330,11 +337,12 @@ Status ExecutorLoader::bindStages() {
   return {};
 }
 
-Status Executor::load(const Plan &plan, Id rank, const sluice_module &module,
-                      Backend &backend, RankProgress &progress,
+Status Executor::load(const Plan &plan, GlobalRank self,
+                      const sluice_module &module, Backend &backend,
+                      RankProgress &progress,
                       std::unique_ptr<Executor> &executor) {
   executor.reset(new Executor(module, backend, progress));
-  return ExecutorLoader(plan, rank, module, *executor).run(backend);
+  return ExecutorLoader(plan, self, module, *executor).run(backend);
 }
 
 } // namespace sluice::runtime

@@ -20,10 +20,11 @@ namespace sluice::runtime {
 /// Builds one executor. Every function returns at the first fault.
 class ExecutorLoader {
 public:
-  ExecutorLoader(const Plan &wholePlan, Id ownRank,
+  ExecutorLoader(const Plan &wholePlan, GlobalRank self,
                  const sluice_module &stageModule, Executor &target)
-      : plan(wholePlan), rank(ownRank), list(wholePlan.ranks[ownRank]),
-        module(stageModule), executor(target) {}
+      : plan(wholePlan), rank(self.rank), replica(self.replica),
+        list(wholePlan.ranks[self.rank]), module(stageModule), executor(target),
+        collectives(collectivesOf(wholePlan, self.replica)) {}
 
   Status run(Backend &device);
 
@@ -46,7 +47,7 @@ private:
   Status prepareCommunication(uint32_t op);
   Status prepareAdd(uint32_t op);
   Status prepareCopy(uint32_t op);
-  Status prepareStep(uint32_t op);
+  Status prepareTied(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
   Status prepareForward(uint32_t op, sluice_call &call);
@@ -71,10 +72,11 @@ private:
   }
 
   const Plan &plan;
-  const Id rank;
+  const Id rank, replica;
   const RankPlan &list;
   const sluice_module &module;
   Executor &executor;
+  const std::vector<Id> collectives; ///< of the backend, per one of the plan
   std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
   uint32_t events = 0;
   std::byte *base = nullptr, *hostBase = nullptr; ///< of the two arenas

@@ -151,7 +151,7 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
   const sluice_stage &facts = executor.stages[step.stage]->facts;
   step.index = static_cast<uint32_t>(executor.calls.size());
   sluice_call call = {};
-  call.microbatch = list.ops[op].microbatch;
+  call.microbatch = replica * plan.microbatches + list.ops[op].microbatch;
   call.input_count = facts.input_count;
   call.output_count = facts.output_count;
   call.saved = call.kept = call.checkpoint = {base, 0};
@@ -168,7 +168,10 @@ Status ExecutorLoader::prepareCommunication(uint32_t op) {
                          std::to_string(operands.size()) +
                          " operands, what communicates has one");
   const sluice_buffer buffer = bufferAt(operands[0].buffer);
-  executor.steps[op].index = list.ops[op].channel;
+  const Id path = list.ops[op].channel;
+  executor.steps[op].index = isMessage(list.ops[op].op)
+                                 ? channelOf(plan, replica, path)
+                                 : collectives[path];
   executor.steps[op].data = buffer.data;
   executor.steps[op].bytes = messageBytes(plan, list, list.ops[op]);
   return {};
@@ -212,9 +215,9 @@ Status ExecutorLoader::prepareCopy(uint32_t op) {
   return {};
 }
 
-/// The gradients of the stage that the step's is tied to: received, or those
-/// that its rank has summed.
-Status ExecutorLoader::prepareStep(uint32_t op) {
+/// Of a step or of norms: the gradients of the stage that its own is tied to,
+/// received, or those that its rank has summed.
+Status ExecutorLoader::prepareTied(uint32_t op) {
   const Stage &stage = plan.stages[list.ops[op].stage];
   if (stage.tiedTo == kNone)
     return {};
@@ -252,14 +255,16 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::AllReduceNorms:
     return prepareCommunication(op);
   case Op::Offload:
   case Op::Reload:
     return prepareCopy(op);
   case Op::AddGradients:
     return prepareAdd(op);
+  case Op::NormGradients:
   case Op::OptimizerStep:
-    return prepareStep(op);
+    return prepareTied(op);
   }
   return {}; // not reached: the switch is complete
 }

@@ -1,6 +1,7 @@
 //===- runtime/Job.cpp ---------------------------------------------------===//
 #include "runtime/Job.h"
 
+#include "ir/PlanStructure.h"
 #include "runtime/Clock.h"
 #include "runtime/JobState.h"
 #include "runtime/ModuleCall.h"
@@ -21,10 +22,10 @@ namespace sluice::runtime {
 static constexpr double kGraceSeconds = 1.0;
 
 /// Even where there is no memory for the longer sentence.
-static Status outOfMemoryLoading(Id rank) {
+static Status outOfMemoryLoading(const Plan &plan, Id rank) {
   try {
-    return Status::environment("out of memory while loading rank " +
-                               std::to_string(rank));
+    return Status::environment("out of memory while loading " +
+                               nameOfRank(plan, rank));
   } catch (const std::bad_alloc &) {
     return Status::environment("out of memory");
   }
@@ -77,14 +78,15 @@ Status RankThread::tryLoad() {
   try {
     if (Status s = job.world->open(rank, state.backend); !s.ok())
       return s;
-    if (Status s = Executor::load(plan, rank, *job.options.module,
-                                  *state.backend, progress, state.executor);
+    if (Status s =
+            Executor::load(plan, globalRank(plan, rank), *job.options.module,
+                           *state.backend, progress, state.executor);
         !s.ok())
       return s;
     allocateResults(job, rank);
     return {};
   } catch (const std::bad_alloc &) {
-    return outOfMemoryLoading(rank);
+    return outOfMemoryLoading(plan, rank);
   } catch (const EnvironmentFault &e) {
     return Status::environment(std::string("module ") +
                                job.options.module->name + ": " + e.what());
@@ -243,13 +245,15 @@ private:
 };
 } // namespace
 
-/// The part of the last stage's microbatches that `rank` computes.
+/// The part of the last stage's microbatches, of all replicas, that `rank` of
+/// one of them computes.
 static double lossShareOf(const Plan &plan, const RankPlan &rank) {
   auto count =
       std::count_if(rank.ops.begin(), rank.ops.end(), [&](const PlanOp &op) {
         return op.op == Op::Forward && op.stage + 1 == plan.stages.size();
       });
-  return static_cast<double>(count) / std::max(1u, plan.microbatches);
+  return static_cast<double>(count) /
+         (static_cast<double>(plan.replicas) * std::max(1u, plan.microbatches));
 }
 
 Status JobRunner::prepare() {
@@ -263,25 +267,39 @@ Status JobRunner::prepare() {
     return Status::input("the plan has no ranks");
   if (plan.stages.empty())
     return Status::input("the plan has no stages");
-  const auto ranks = static_cast<uint32_t>(plan.ranks.size());
+  if (globalRanks(plan) > kMaxGlobalRanks)
+    return Status::input("the plan has " + std::to_string(plan.replicas) +
+                         " replicas of " + std::to_string(plan.ranks.size()) +
+                         " ranks, together over the limit of " +
+                         std::to_string(kMaxGlobalRanks));
+  if (uint64_t(plan.replicas) * plan.microbatches > kMaxCount)
+    return Status::input("the plan has " + std::to_string(plan.replicas) +
+                         " replicas of " + std::to_string(plan.microbatches) +
+                         " microbatches, together over the limit of " +
+                         std::to_string(kMaxCount));
+  const auto ranks = static_cast<uint32_t>(globalRanks(plan));
+  const auto listOf = [this](Id rank) -> const RankPlan & {
+    return plan.ranks[globalRank(plan, rank).rank];
+  };
   job->progress = std::vector<RankProgress>(ranks);
   for (Id rank = 0; rank < ranks; ++rank)
     job->progress[rank].setStreams(
-        static_cast<uint32_t>(plan.ranks[rank].streams.size()));
+        static_cast<uint32_t>(listOf(rank).streams.size()));
   job->ranks.resize(ranks);
   job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(options) + 1);
   for (Id rank = 0; rank < ranks; ++rank)
-    job->ranks[rank].lossShare = lossShareOf(plan, plan.ranks[rank]);
+    job->ranks[rank].lossShare = lossShareOf(plan, listOf(rank));
   job->costBegin =
       options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
   job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
+  const Paths paths = pathsOf(plan);
   if (Status s =
-          backend->make(ranks, plan.channels, plan.collectives, job->world);
+          backend->make(ranks, paths.channels, paths.collectives, job->world);
       !s.ok())
     return s;
   std::vector<Bytes> arenas;
-  for (const RankPlan &rank : plan.ranks)
-    arenas.push_back(rank.arenaBytes + rank.hostArenaBytes);
+  for (Id rank = 0; rank < ranks; ++rank)
+    arenas.push_back(listOf(rank).arenaBytes + listOf(rank).hostArenaBytes);
   return job->world->admit(arenas);
 }
 
@@ -293,8 +311,8 @@ Status JobRunner::startThreads() {
         RankThread(*state, whole, rank).run();
       });
     } catch (const std::system_error &) {
-      return Status::environment("cannot start a thread for rank " +
-                                 std::to_string(rank));
+      return Status::environment("cannot start a thread for " +
+                                 nameOfRank(plan, rank));
     }
   }
   return {};
@@ -349,13 +367,15 @@ Status JobRunner::loadFailure() {
 
 static std::string atOp(const Plan &plan, Id rank, uint32_t op, uint64_t step) {
   const std::string number = "step " + std::to_string(step);
-  return op == kNone ? " in " + number
-                     : " at " + describeOp(plan, rank, op) + " of " + number;
+  return op == kNone
+             ? " in " + number
+             : " at " + describeOp(plan, globalRank(plan, rank).rank, op) +
+                   " of " + number;
 }
 
 static Status describeFailure(const Plan &plan, const JobFailure &failed) {
   return Status::environment(
-      "rank " + std::to_string(failed.rank) + " failed" +
+      nameOfRank(plan, failed.rank) + " failed" +
       atOp(plan, failed.rank, failed.failure.op, failed.step) + ": " +
       failed.failure.message);
 }
@@ -385,8 +405,7 @@ static Status describeStuck(const Plan &plan, std::span<const Snapshot> ranks,
   char timeout[64];
   std::snprintf(timeout, sizeof(timeout), "%g", timeoutSeconds);
   return Status::environment(
-      "rank " + std::to_string(rank) + " has made no progress for " + timeout +
-      " s" +
+      nameOfRank(plan, rank) + " has made no progress for " + timeout + " s" +
       (standing.op == kNone ? std::string()
                             : atOp(plan, rank, standing.op, ranks[rank].step)) +
       ": it waits for " + standing.waitsFor);

@@ -67,22 +67,23 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes;     ///< allocated, per rank
+  std::vector<Bytes> arenaBytes; ///< allocated, per rank of all replicas
   std::vector<Bytes> hostArenaBytes; ///< the same of host memory
-  std::optional<Timeline> lastStep;  ///< if that was to be recorded
-  /// Per stage: of costSteps steps after two to warm up.
+  /// If that was to be recorded: of the first replica.
+  std::optional<Timeline> lastStep;
+  /// Per stage, of the first replica: of costSteps steps after two to warm up.
   std::vector<StageCosts> costs;
 };
 
-/// Runs `plan`, every rank on a thread of its own, for `options.steps` steps;
-/// then hands the trained weights to `weights` unless that is null. The plan
-/// must be verified; that is trusted. Everything is allocated before the first
-/// step.
+/// Runs `plan`, every rank of every replica on a thread of its own, for
+/// `options.steps` steps; then hands the trained weights to `weights` unless
+/// that is null. The plan must be verified; that is trusted. Everything is
+/// allocated before the first step.
 ///
 /// Fails with Fault::Input where module and plan do not fit each other or the
-/// plan has no ranks or no stages, and
-/// with Fault::Environment where an operation fails, a rank is stuck, or memory
-/// is short. A module's function that does not return cannot be ended: a second
+/// plan has no ranks, no stages or too many replicas, and with
+/// Fault::Environment where an operation fails, a rank is stuck, or memory is
+/// short. A module's function that does not return cannot be ended: a second
 /// after the job has, runJob returns all the same (within timeoutSeconds + 2)
 /// and leaves that thread behind with all that it may touch. `plan` must then
 /// stay as it is until the process ends, and the process should end at once, by

@@ -96,7 +96,7 @@ static void collectTimeline(const Plan &plan, const JobState &job,
                    std::to_string(job.options.steps - 1) + ", measured";
   timeline.unit = TimeUnit::Seconds;
   timeline.ranks = static_cast<uint32_t>(plan.ranks.size());
-  for (Id rank = 0; rank < job.ranks.size(); ++rank)
+  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
     addSpans(plan, rank, job.ranks[rank].times.data(), timeline);
   toTicks(timeline);
 }
@@ -116,6 +116,9 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
   for (const RankState &rank : job.ranks) {
     result.arenaBytes.push_back(rank.backend->arenaBytes());
     result.hostArenaBytes.push_back(rank.backend->hostArenaBytes());
+  }
+  for (Id first = 0; first < plan.ranks.size(); ++first) {
+    const RankState &rank = job.ranks[first];
     for (uint32_t i = 0; i < rank.executor->stageCount(); ++i) {
       const Id stage = rank.executor->stageId(i);
       result.costs[stage] = means(rank.costs[i]);
@@ -158,7 +161,8 @@ static bool isCopy(const sluice_tensor &a, const sluice_tensor &b) {
   return a.position == b.position && std::strcmp(a.name, b.name) == 0;
 }
 
-/// Removes copies of a tensor that several stages hold; they must be equal.
+/// Removes copies of a tensor that several stages or replicas hold; they must
+/// be equal.
 static Status mergeCopies(std::vector<sluice_tensor> &tensors) {
   size_t kept = 0;
   for (const sluice_tensor &tensor : tensors) {

@@ -2,10 +2,12 @@
 #include "runtime/Standing.h"
 
 #include "ir/Diagnostics.h"
+#include "runtime/Replicas.h"
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <numeric>
 
 namespace sluice::runtime {
 
@@ -132,16 +134,26 @@ static std::string describePeer(const Plan &plan, Id rank, uint32_t op) {
   return who + " to reach " + nameOf(plan.ranks[peer].ops[mate]);
 }
 
-/// "ranks 1, 2 and 4 to reach 0ALL_REDUCE_G".
-static std::string describeOthers(const Plan &plan, Id rank, uint32_t op) {
-  constexpr size_t kNamed = 8;
-  const PlanOp &own = plan.ranks[rank].ops[op];
-  std::vector<Id> others = plan.collectives[own.channel].ranks;
-  std::erase(others, rank);
-  if (others.size() > kNamed)
-    return "the other " + std::to_string(others.size()) +
+/// "ranks 1, 2 and 4 to reach 0ALL_REDUCE_G"; of a collective that joins the
+/// same rank of all replicas "replicas 0 and 2 to reach it".
+static std::string describeOthers(const Plan &plan, GlobalRank self,
+                                  uint32_t op) {
+  constexpr uint64_t kNamed = 8;
+  const PlanOp &own = plan.ranks[self.rank].ops[op];
+  const Collective &of = plan.collectives[own.channel];
+  const bool sameRank = of.overReplicas && of.ranks.size() == 1;
+  const uint64_t count = membersOf(plan, of) - 1;
+  if (count > kNamed || (of.overReplicas && !sameRank))
+    return "the other " + std::to_string(count) +
            " ranks of its collective to reach " + nameOf(own);
-  std::string who = others.size() == 1 ? "rank " : "ranks ";
+  std::vector<Id> others = of.ranks;
+  if (sameRank) {
+    others.resize(plan.replicas);
+    std::iota(others.begin(), others.end(), Id(0));
+  }
+  std::erase(others, sameRank ? self.replica : self.rank);
+  std::string who = sameRank ? "replica" : "rank";
+  who += others.size() == 1 ? " " : "s ";
   for (size_t i = 0; i < others.size(); ++i)
     who += (i == 0                   ? ""
             : i + 1 == others.size() ? " and "
@@ -151,8 +163,9 @@ static std::string describeOthers(const Plan &plan, Id rank, uint32_t op) {
 }
 
 /// Follows the waits from the computing stream to what holds everything up.
-static Standing standingInList(const Plan &plan, Id rank,
+static Standing standingInList(const Plan &plan, GlobalRank self,
                                const Snapshot &snapshot) {
+  const Id rank = self.rank;
   const RankPlan &list = plan.ranks[rank];
   const Ended ended(list, snapshot.done);
   uint32_t op = ended.at(kComputeStream);
@@ -175,13 +188,13 @@ static Standing standingInList(const Plan &plan, Id rank,
   if (isMessage(list.ops[op].op))
     return {op, false, describePeer(plan, rank, op)};
   if (isCollective(list.ops[op].op))
-    return {op, false, describeOthers(plan, rank, op)};
+    return {op, false, describeOthers(plan, self, op)};
   if (isCopy(list.ops[op].op))
     return {op, true, "its copy to end"};
   return {op, true, "the module to return"};
 }
 
-Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
+Standing standingOf(const Plan &plan, Id number, const Snapshot &snapshot) {
   switch (snapshot.phase) {
   case Phase::Loading:
     return {kNone, true, "the module and the libraries it uses to load"};
@@ -190,7 +203,7 @@ Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
   case Phase::Ready:
     return {kNone, false, "the other ranks to load"};
   case Phase::Running:
-    return standingInList(plan, rank, snapshot);
+    return standingInList(plan, globalRank(plan, number), snapshot);
   case Phase::Reporting:
     return {kNone, true, "the report of the step"};
   case Phase::Failed:
@@ -224,36 +237,38 @@ static std::string secondsText(double seconds) {
   return text;
 }
 
-using Row = std::array<std::string, 6>;
+using Row = std::array<std::string, 7>;
 
-static Row rowOf(const Plan &plan, Id rank, const Snapshot &snapshot) {
-  const Standing standing = standingOf(plan, rank, snapshot);
-  Row row = {std::to_string(rank),
+static Row rowOf(const Plan &plan, Id number, const Snapshot &snapshot) {
+  const GlobalRank self = globalRank(plan, number);
+  const Standing standing = standingOf(plan, number, snapshot);
+  Row row = {std::to_string(self.replica),
+             std::to_string(self.rank),
              std::to_string(snapshot.step),
              phaseText(snapshot.phase),
              "-",
              secondsText(snapshot.idleSeconds),
              standing.waitsFor};
   if (standing.op != kNone) {
-    const PlanOp &op = plan.ranks[rank].ops[standing.op];
-    row[2] = nameOf(op);
-    row[3] = specPlace(plan, op.stage);
+    const PlanOp &op = plan.ranks[self.rank].ops[standing.op];
+    row[3] = nameOf(op);
+    row[4] = specPlace(plan, op.stage);
   }
   return row;
 }
 
 std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks) {
   std::vector<Row> rows = {
-      {"rank", "step", "stands at", "line", "since", "waits for"}};
+      {"replica", "rank", "step", "stands at", "line", "since", "waits for"}};
   for (Id rank = 0; rank < ranks.size(); ++rank)
     rows.push_back(rowOf(plan, rank, ranks[rank]));
-  std::array<size_t, 6> widths = {};
+  std::array<size_t, Row().size()> widths = {};
   for (const Row &row : rows)
     for (size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], row[i].size());
   std::string out;
   for (const Row &row : rows) {
-    for (size_t i = 0; i + 1 < row.size(); ++i) {
+    for (size_t i = plan.replicas > 1 ? 0 : 1; i + 1 < row.size(); ++i) {
       out += row[i];
       out.append(widths[i] - row[i].size() + 2, ' ');
     }

@@ -28,8 +28,9 @@ struct Standing {
   std::string waitsFor;  ///< for people
 };
 
-/// Finds where `rank` stands. O(operations of the rank and of its peer).
-Standing standingOf(const Plan &plan, Id rank, const Snapshot &snapshot);
+/// Finds where a rank of all replicas stands (Replicas.h). O(operations of the
+/// rank and of its peer).
+Standing standingOf(const Plan &plan, Id number, const Snapshot &snapshot);
 
 /// The line of the spec that `stage` comes from: "spec.yaml:12".
 std::string specPlace(const Plan &plan, Id stage);
@@ -37,8 +38,8 @@ std::string specPlace(const Plan &plan, Id stage);
 /// "1F0 (spec.yaml:12)".
 std::string describeOp(const Plan &plan, Id rank, uint32_t op);
 
-/// One line a rank: the operation it stands at, its line of the spec, what it
-/// waits for and since when. Ends with a line feed.
+/// One line a rank of all replicas: the operation it stands at, its line of the
+/// spec, what it waits for and since when. Ends with a line feed.
 std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks);
 
 } // namespace sluice::runtime

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 5
+#define SLUICE_MODULE_VERSION 6
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -45,6 +45,9 @@ typedef struct sluice_error {
 typedef struct sluice_stage {
   uint32_t stage, stages;
   uint32_t rank, ranks;
+  /* The replicas of the pipeline (data parallelism), of which this is one. */
+  uint32_t replica, replicas;
+  /* In a step, of all replicas together: each has as many. */
   uint32_t microbatches;
   /* Whether it has a backward; if not, the plan has no gradients, no optimizer
    * state and nothing saved of it, and only forward is called. */
@@ -60,9 +63,9 @@ typedef struct sluice_stage {
    * gradients of both. SLUICE_NO_STAGE and 0 where there is none. */
   uint32_t tied_stage;
   uint64_t tied_bytes;
-  /* How many ranks hold the stage and sum its gradients in place, as 32-bit
-   * floats, after its last backward of a step and before optimizer_step; 1
-   * where the runtime sums nothing. A module with other gradients refuses. */
+  /* How many ranks, of all replicas, sum the stage's gradients in place, as
+   * 32-bit floats, after its last backward of a step and before optimizer_step;
+   * 1 where the runtime sums nothing. A module with other gradients refuses. */
   uint32_t reduced_ranks;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
@@ -82,6 +85,9 @@ typedef struct sluice_stage {
 typedef struct sluice_bytes {
   uint64_t parameters, gradients, optimizer;
   uint64_t workspace;
+  /* Where gradients are clipped: for each tensor of the whole model the sum of
+   * the squares of its gradients, as 64-bit floats. */
+  uint64_t norms;
   uint64_t saved, kept, checkpoint;
   uint64_t input, output;
 } sluice_bytes;
@@ -94,16 +100,18 @@ typedef struct sluice_buffer {
 } sluice_buffer;
 
 /* Memory that belongs to the stage for the whole run. The optimizer's state
- * and the parameters are initialised by the module in bind. */
+ * and the parameters are initialised by the module in bind. Workspace and norms
+ * may be those of other stages of the rank, too. */
 typedef struct sluice_state {
-  sluice_buffer parameters, gradients, optimizer, workspace;
+  sluice_buffer parameters, gradients, optimizer, workspace, norms;
 } sluice_state;
 
 /* One call for one microbatch. Arrays are in order of the other stage; they are
  * empty where a stage has no such neighbour. */
 typedef struct sluice_call {
   uint64_t step;       /* from 0 */
-  uint32_t microbatch; /* from 0 */
+  uint32_t microbatch; /* of all replicas: replica i of d has m/d of them from
+                          i * m/d on, m of sluice_stage */
   uint32_t input_count, output_count;
   const sluice_buffer *inputs;  /* forward: read */
   const sluice_buffer *outputs; /* forward: written */
@@ -138,7 +146,8 @@ typedef struct sluice_module {
   int (*bytes)(void *instance, sluice_bytes *bytes, sluice_error *error);
   /* Takes the memory and initialises parameters and optimizer state. */
   int (*bind)(void *instance, const sluice_state *state, sluice_error *error);
-  /* Before the first operation of a step on this stage: clears gradients. */
+  /* Before the first operation of a step on any stage of the rank: clears
+   * gradients and norms. */
   int (*begin_step)(void *instance, uint64_t step, sluice_error *error);
   int (*forward)(void *instance, const sluice_call *call, sluice_error *error);
   /* Makes what forward has not left, with the same parameters; a loss does not
@@ -157,6 +166,13 @@ typedef struct sluice_module {
    * the other's, so the sum must not depend on the order of the two. */
   int (*add_gradients)(void *instance, const sluice_buffer *other, void *stream,
                        sluice_error *error);
+  /* Where the plan clips gradients, of one of the ranks that hold the stage:
+   * writes the norms of its tensors, once its gradients are whole; those of all
+   * other stages stay 0. `tied` as below; of the tied table itself only one of
+   * the two stages writes the norm. The runtime then sums the norms of all
+   * ranks in place, before optimizer_step. */
+  int (*norm_gradients)(void *instance, const sluice_buffer *tied, void *stream,
+                        sluice_error *error);
   /* tied: the tied gradients as the other stage has summed them, to be added to
    * the stage's own; null where it is tied to none. Both stages take the same
    * step, so the sum must not depend on the order of the two. */

@@ -95,6 +95,8 @@ std::string legendOf(Op op) {
     return "communication: weight gradients";
   case Payload::TiedGradients:
     return "communication: gradients of a tied table";
+  case Payload::Norms:
+    return "communication: norms of gradients";
   case Payload::None:
     break;
   }

@@ -78,6 +78,8 @@ struct Model {
   /// of ZeRO (Rajbhandari et al., arXiv 1910.02054) they divide the optimizer,
   /// from 2 gradients too, from 3 parameters too.
   uint32_t copies = 1, expertCopies = 1, zero = 0;
+  /// Copies of the pipeline whose gradients the plan sums (Plan::replicas).
+  uint32_t replicas = 1;
   /// Numbers of the table that the embedding and a tied head share, on one
   /// device; 0 where they are not tied.
   uint64_t tiedTable = 0;

@@ -182,6 +182,8 @@ std::optional<Model> buildModel(const Spec &spec, Diagnostics &diagnostics) {
   } else {
     addExplicitLayers(spec, model);
   }
+  model.replicas = replicasOf(spec.pipeline, model.gradientBytes);
+  warnOfReplicas(spec.pipeline, model.gradientBytes, diagnostics);
   const ClusterSpec &cluster = spec.cluster;
   bool fits = checkComputeTime(spec, model, diagnostics);
   fits = checkBytes(spec, model, diagnostics) && fits;

@@ -14,10 +14,13 @@ Ticks Link::occupancy(Bytes bytes, TimeUnit unit) const {
       std::min<unsigned __int128>(product, static_cast<uint64_t>(kMaxTicks)));
 }
 
-Network::Network(std::span<const Channel> channels) {
-  for (const Channel &channel : channels)
+Network::Network(const Plan &plan) {
+  for (const Channel &channel : plan.channels)
     explicitLinks[{channel.source, channel.destination}] = {channel.latency,
                                                             channel.bandwidth};
+  for (const Collective &of : plan.collectives)
+    if (of.overReplicas)
+      replicas = {of.latency, of.bandwidth};
 }
 
 Link Network::between(Id from, Id to) const {

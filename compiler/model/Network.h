@@ -6,7 +6,6 @@
 #include "ir/Units.h"
 
 #include <map>
-#include <span>
 #include <utility>
 
 namespace sluice {
@@ -21,23 +20,27 @@ struct Link {
   Ticks occupancy(Bytes bytes, TimeUnit unit) const;
 };
 
-/// The links between ranks: either by the cluster of a spec, or as a plan's
-/// channels say.
+/// The links between ranks and replicas: either by the cluster of a spec, or as
+/// a plan's channels and collectives say.
 class Network {
 public:
   Network() = default;
   /// Ranks r and s share a node if r / nodeRanks == s / nodeRanks; nodeRanks 0:
   /// all on one node.
   Network(Link within, Link across, uint32_t nodeRanks)
-      : sameNode(within), betweenNodes(across), ranksPerNode(nodeRanks) {}
-  explicit Network(std::span<const Channel> channels);
+      : sameNode(within), betweenNodes(across),
+        replicas(nodeRanks == 0 ? within : across), ranksPerNode(nodeRanks) {}
+  explicit Network(const Plan &plan);
 
   Link between(Id from, Id to) const;
+  /// Between the same rank of two replicas: on different nodes, if there are
+  /// any.
+  Link betweenReplicas() const { return replicas; }
 
   Link host; ///< between a device and its host, each way
 
 private:
-  Link sameNode, betweenNodes;
+  Link sameNode, betweenNodes, replicas;
   uint32_t ranksPerNode = 0;
   std::map<std::pair<Id, Id>, Link> explicitLinks;
 };

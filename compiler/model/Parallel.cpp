@@ -1,5 +1,7 @@
 #include "compiler/model/Parallel.h"
 
+#include "ir/Ops.h"
+
 #include <algorithm>
 
 namespace sluice {
@@ -27,6 +29,7 @@ public:
     else
       explicitLayers();
     zero();
+    gradientGroups();
     return diagnostics.errorCount() == errorsBefore;
   }
 
@@ -53,6 +56,7 @@ private:
   void experts(const TransformerSpec &shape);
   void explicitLayers();
   void zero();
+  void gradientGroups();
 
   const Spec &spec;
   const PipelineSpec &pipeline;
@@ -74,12 +78,6 @@ void Checker::devices() {
                           number(rank) +
                           " devices of a rank (tensor_parallel x "
                           "context_parallel)");
-  if (pipeline.dataParallel.value > 1)
-    diagnostics.warning(pipeline.dataParallel.where,
-                        "the exchange of gradients among " +
-                            number(pipeline.dataParallel) +
-                            " data_parallel copies is not in the plan yet: it "
-                            "takes no time and no bytes");
 }
 
 void Checker::transformer(const TransformerSpec &shape) {
@@ -146,10 +144,58 @@ void Checker::zero() {
              "without data_parallel or context_parallel");
 }
 
+/// The microbatches of each replica are a group already.
+void Checker::gradientGroups() {
+  const Located<uint32_t> &groups = spec.run.gradientGroups;
+  if (groups.value == 1)
+    return;
+  if (pipeline.dataParallel.value > 1)
+    fault(groups.where,
+          "run.gradient_groups is " + number(groups) +
+              ", must be 1 with pipeline.data_parallel " +
+              number(pipeline.dataParallel) +
+              ": the gradients of each copy are summed apart already");
+  if (pipeline.microbatches.value % groups.value != 0)
+    fault(groups.where, "run.gradient_groups is " + number(groups) +
+                            ", which does not divide pipeline.microbatches (" +
+                            number(pipeline.microbatches) + ")");
+}
+
 } // namespace
 
 bool checkParallel(const Spec &spec, Diagnostics &diagnostics) {
   return Checker(spec, diagnostics).check();
+}
+
+/// Why the plan does not sum the gradients of copies; empty if it does.
+static std::string whyNoReplicas(const PipelineSpec &pipeline,
+                                 Bytes gradientBytes) {
+  if (pipeline.zero.value != 0)
+    return "zero " + number(pipeline.zero);
+  if (pipeline.expertParallel.value > 1)
+    return "expert_parallel " + number(pipeline.expertParallel);
+  constexpr Bytes kSummed = bytesOf(Element::Float32);
+  if (gradientBytes != 0 && gradientBytes != kSummed)
+    return "gradients of " + number(gradientBytes) + " bytes, not " +
+           number(kSummed);
+  return {};
+}
+
+uint32_t replicasOf(const PipelineSpec &pipeline, Bytes gradientBytes) {
+  return whyNoReplicas(pipeline, gradientBytes).empty()
+             ? pipeline.dataParallel.value
+             : 1;
+}
+
+void warnOfReplicas(const PipelineSpec &pipeline, Bytes gradientBytes,
+                    Diagnostics &diagnostics) {
+  std::string why = whyNoReplicas(pipeline, gradientBytes);
+  if (pipeline.dataParallel.value > 1 && !why.empty())
+    diagnostics.warning(
+        pipeline.dataParallel.where,
+        "the exchange of gradients among " + number(pipeline.dataParallel) +
+            " data_parallel copies is not in the plan yet with " + why +
+            ": it takes no time and no bytes");
 }
 
 bool recomputes(const PipelineSpec &pipeline) {

@@ -17,6 +17,15 @@ namespace sluice {
 /// that does not, and warns of keys without effect.
 bool checkParallel(const Spec &spec, Diagnostics &diagnostics);
 
+/// Copies of the pipeline that a plan runs and whose gradients it sums:
+/// data_parallel, or 1 where no operation does what these would need. With
+/// `gradientBytes` for each parameter.
+uint32_t replicasOf(const PipelineSpec &pipeline, Bytes gradientBytes);
+
+/// Warns where data_parallel copies are in the bytes but not in the plan.
+void warnOfReplicas(const PipelineSpec &pipeline, Bytes gradientBytes,
+                    Diagnostics &diagnostics);
+
 /// Whether any stage recomputes, or may.
 bool recomputes(const PipelineSpec &pipeline);
 

@@ -282,17 +282,20 @@ void describeVariants(const TransformerSpec &x, Lines &lines) {
   lines.variant(keys::kMtpLayers, x.mtpLayers);
 }
 
-void describeGroup(const PipelineSpec &pipeline, Lines &lines) {
+/// Of data_parallel only what the plan leaves to the module.
+void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
+                   Lines &lines) {
   namespace keys = stagekeys;
   lines.variant(keys::kTensorParallel, pipeline.tensorParallel, 1);
   lines.variant(keys::kSequenceParallel, pipeline.sequenceParallel);
   lines.variant(keys::kContextParallel, pipeline.contextParallel, 1);
   lines.variant(keys::kExpertParallel, pipeline.expertParallel, 1);
-  lines.variant(keys::kDataParallel, pipeline.dataParallel, 1);
+  if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel)
+    lines.number(keys::kDataParallel, pipeline.dataParallel);
   lines.variant(keys::kZero, pipeline.zero);
 }
 
-std::string describe(const Spec &spec) {
+std::string describe(const Spec &spec, Bytes gradientBytes) {
   namespace keys = stagekeys;
   const TransformerSpec &x = *spec.model.transformer;
   Lines lines;
@@ -312,7 +315,7 @@ std::string describe(const Spec &spec) {
   lines.text(keys::kPosition, wordOf(kPositions, *x.position));
   lines.number(keys::kTiedEmbeddings, x.tiedEmbeddings);
   describeVariants(x, lines);
-  describeGroup(spec.pipeline, lines);
+  describeGroup(spec.pipeline, gradientBytes, lines);
   lines.text(keys::kDtype, wordOf(kDataTypes, *x.dtype));
   return lines.out;
 }
@@ -326,7 +329,12 @@ void addTransformerLayers(const Spec &spec, Model &model) {
   for (Layer &layer : model.layers)
     layer.location = transformer.where;
   setStateBytes(spec, model);
-  model.description = describe(spec);
+  model.description = describe(spec, model.gradientBytes);
+}
+
+Bytes normBytes(const TransformerSpec &transformer) {
+  constexpr Bytes kBlock = 12, kEnds = 5;
+  return (kEnds + kBlock * transformer.layers.value) * sizeof(double);
 }
 
 } // namespace sluice

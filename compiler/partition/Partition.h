@@ -15,6 +15,7 @@ namespace sluice {
 struct StageGraph {
   std::vector<Stage> stages;
   std::vector<StageEdge> edges; ///< sorted by (from, to)
+  uint32_t replicas = 1;        ///< Plan::replicas
 };
 
 /// Exact contiguous min-max partition: numbers of consecutive entries of

@@ -54,6 +54,7 @@ GraphBuilder::GraphBuilder(const StageGraph &cut, uint32_t microbatches,
                            llvm::function_ref<bool(Id, Id)> splits) {
   graph.stages = cut.stages;
   graph.edges = cut.edges;
+  graph.replicas = cut.replicas;
   graph.microbatches = microbatches;
   firstNode.reserve(graph.stages.size() * microbatches + 1);
   Id next = 0;

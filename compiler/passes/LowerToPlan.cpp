@@ -3,102 +3,26 @@
 // Needs a graph, a schedule and its timing. Promises a plan that computes in
 // the schedule's order, with one message for each value and each other rank
 // that uses it, and an optimizer step for each trained stage at the end, after
-// copies of it and stages that are tied have exchanged their gradients.
+// copies of it, replicas and stages that are tied have exchanged their
+// gradients. Those of replicas are summed as soon as the stage has its last.
 //
 // All operations and messages are put into one global order by time, and every
 // rank's host enqueues in it. Since both ends of every channel follow the same
 // order and every event goes forward in it, the plan holds under the strictest
 // progress model. Every channel has a communicator and, on each of its ranks,
-// a stream of its own. Each buffer has bytes of its own; letting them share is
-// the business of assign-buffers. Linear, as the timing is sorted already.
+// a stream of its own; so has what sums over replicas on a rank. Each buffer
+// has bytes of its own; letting them share is the business of assign-buffers.
+// Linear, as the timing is sorted already.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/BufferLayout.h"
+#include "compiler/passes/Lowering.h"
 #include "compiler/passes/PassManager.h"
 #include "ir/PlanStructure.h"
 
-#include "llvm/ADT/SmallVector.h"
 #include "llvm/Support/ErrorHandling.h"
 
 namespace sluice {
-
-namespace {
-class Lowering {
-public:
-  Lowering(const Graph &graph, const Schedule &schedule,
-           const ScheduleTiming &timing, const Network &network);
-  Plan lower();
-
-private:
-  /// From one rank to another: the channel and its stream at both ends.
-  struct Route {
-    Id destination;
-    Id channel;
-    uint8_t sendStream, receiveStream;
-  };
-  /// What a rank's list is being built with.
-  struct RankState {
-    llvm::SmallVector<Route, 4> routes; ///< few: searched one by one
-    /// Per stream, one past the last of its operations that compute waits for.
-    llvm::SmallVector<uint32_t, 8> awaited{0};
-  };
-  /// What a rank keeps of a stage for the whole run.
-  struct StateBuffers {
-    Id rank;
-    Id parameters, gradients, optimizer, workspace;
-    /// Of a stage with two copies: the other's gradients, and where in the list
-    /// they are received and its own are sent.
-    Id copyGradients;
-    uint32_t received, sent;
-    /// Where in the list its gradients are summed.
-    uint32_t summed;
-    /// Of a tied stage: the other's gradients, and where they are received;
-    /// kNone if the other is on the same rank.
-    Id tiedGradients;
-    uint32_t tiedReceived;
-  };
-
-  std::vector<llvm::SmallVector<Id, 1>> holders() const;
-  void makeState();
-  const StateBuffers &stateOf(Id rank, Id stage) const;
-  void reserve();
-  std::vector<bool> joinedNodes() const;
-  void addCompute(Id node, bool joins);
-  void addMessage(Id message);
-  void addSteps();
-  static uint32_t lastComputeOf(const RankPlan &rank);
-  void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
-  void addGradients(Id stage, StateBuffers &state);
-  void takeTied(Id stage, size_t copy);
-  void addStep(Id stage, const StateBuffers &state);
-
-  PlanOp &beginOp(Id rank, Op op, Id stage, Id microbatch, uint8_t stream);
-  void waitFor(Id rank, uint32_t op);
-  void addOperand(Id rank, Id buffer, Access access) {
-    plan.ranks[rank].operands.push_back(operand(buffer, access));
-  }
-  Id addBuffer(Id rank, Id stage, BufferKind kind, Bytes bytes);
-  const Route &routeOf(Id source, Id destination);
-  uint8_t addStream(Id rank, std::string name);
-  void addInput(Id rank, Id node, Id value);
-  void addOutput(Id rank, Id node, Id value);
-
-  const Graph &graph;
-  const Schedule &schedule;
-  const ScheduleTiming &timing;
-  const Network &network;
-  Plan plan;
-  std::vector<RankState> states;
-  /// Per stage, its copies by rank: one, or two that face each other.
-  std::vector<llvm::SmallVector<StateBuffers, 1>> copies;
-  std::vector<uint32_t> opOfNode; ///< position in its rank's list
-  std::vector<Id> bufferOfValue;  ///< on its producer's rank
-  /// Received copies of a value: a chain of messages, the newest first.
-  std::vector<Id> newestMessage, nextMessage;
-  std::vector<Id> bufferOfMessage;
-  std::vector<uint32_t> receiveOf; ///< position in the receiver's list
-};
-} // namespace
 
 Lowering::Lowering(const Graph &g, const Schedule &s, const ScheduleTiming &t,
                    const Network &n)
@@ -113,6 +37,7 @@ Plan Lowering::lower() {
   plan.warmup = schedule.warmup;
   plan.timeUnit = graph.timeUnit;
   plan.microbatches = graph.microbatches;
+  plan.replicas = graph.replicas;
   plan.stages = graph.stages;
   plan.edges = graph.edges;
   plan.ranks.resize(schedule.ranks());
@@ -120,21 +45,64 @@ Plan Lowering::lower() {
     rank.streams.push_back("compute");
   reserve();
   makeState();
+  addInOrder();
+  addSteps();
+  for (Id i = 0; i < plan.collectives.size(); ++i)
+    plan.collectives[i].communicator =
+        static_cast<Id>(plan.channels.size()) + i;
+  for (RankPlan &rank : plan.ranks)
+    placeApart(rank);
+  return std::move(plan);
+}
 
-  // Both lists are in order of start; a message that starts together with an
-  // operation goes first if its producer does.
+/// The stages without copies that are to be summed over replicas, in order of
+/// the time from which they can.
+std::vector<Lowering::Summed> Lowering::summedStages() const {
+  std::vector<Summed> stages;
+  if (graph.replicas == 1)
+    return stages;
+  std::vector<Id> last(graph.stages.size(), kNone);
+  for (Id node : timing.topological)
+    if (Op op = graph.nodes[node].op;
+        op == Op::Backward || op == Op::BackwardWeight)
+      last[graph.nodes[node].stage] = node;
+  for (Id stage = 0; stage < last.size(); ++stage)
+    if (last[stage] != kNone && copies[stage].size() == 1)
+      stages.push_back({timing.end[last[stage]], stage, last[stage]});
+  llvm::stable_sort(stages, [](const Summed &one, const Summed &other) {
+    return one.when < other.when;
+  });
+  return stages;
+}
+
+/// Adds what computes and what it sends, and sums over replicas what is whole.
+void Lowering::addInOrder() {
+  // All lists are in order of start. A message that starts together with an
+  // operation goes first if its producer does; a sum over replicas, which may
+  // take long, goes after both.
   std::vector<uint32_t> position(graph.nodes.size());
   for (uint32_t i = 0; i < timing.topological.size(); ++i)
     position[timing.topological[i]] = i;
+  std::vector<Summed> summed = summedStages();
+  auto sum = summed.begin();
+  auto sumsBefore = [&](Ticks start) {
+    for (; sum != summed.end() && sum->when < start; ++sum) {
+      StateBuffers &state = copies[sum->stage].front();
+      state.summed = opOfNode[sum->node];
+      reduceGradients(sum->stage, state);
+    }
+  };
   Id message = 0;
   auto messagesBefore = [&](Ticks start, uint32_t place) {
     for (; message < timing.messages.size(); ++message) {
       const Message &next = timing.messages[message];
       uint32_t producer = position[graph.values[next.value].producer];
       if (next.start > start || (next.start == start && producer >= place))
-        return;
+        break;
+      sumsBefore(next.start);
       addMessage(message);
     }
+    sumsBefore(start);
   };
   std::vector<bool> joined = joinedNodes();
   bool joins = false; // a pair is not parted by what starts with it
@@ -145,10 +113,7 @@ Plan Lowering::lower() {
     joins = !joined.empty() && joined[node];
   }
   messagesBefore(kMaxTicks, kNone);
-  addSteps();
-  for (RankPlan &rank : plan.ranks)
-    placeApart(rank);
-  return std::move(plan);
+  sumsBefore(kMaxTicks + 1);
 }
 
 /// Makes room, so that no list grows by doubling: exact for operations, an
@@ -190,9 +155,9 @@ std::vector<llvm::SmallVector<Id, 1>> Lowering::holders() const {
   return ranks;
 }
 
-/// Buffers that live for the whole run: the state of each stage, and one
-/// workspace a rank, since only one operation of a rank computes at a time; one
-/// for each stage where two stages run together.
+/// Buffers that live for the whole run: the state of each stage, the norms of a
+/// rank, and one workspace a rank, since only one operation of a rank computes
+/// at a time; one for each stage where two stages run together.
 void Lowering::makeState() {
   bool together = !schedule.joined.empty();
   std::vector<Bytes> workspace(schedule.ranks(), 0);
@@ -214,6 +179,10 @@ void Lowering::makeState() {
             addBuffer(rank, stage, BufferKind::Workspace, bytes.workspace);
       copies[stage].push_back(state);
       workspace[rank] = std::max(workspace[rank], bytes.workspace);
+      if (graph.stages[stage].backward && bytes.norms != 0 &&
+          states[rank].norms == kNone)
+        states[rank].norms =
+            addBuffer(rank, kNone, BufferKind::Norms, bytes.norms);
     }
   if (together)
     return;
@@ -398,107 +367,6 @@ void Lowering::addMessage(Id number) {
   addOperand(message.destination, bufferOfMessage[number], Access::Write);
   nextMessage[number] = newestMessage[message.value];
   newestMessage[message.value] = number;
-}
-
-/// The end of the step: copies of a stage exchange their gradients and each
-/// adds the other's; tied stages get each other's; then all take their steps.
-void Lowering::addSteps() {
-  std::vector<uint32_t> lastCompute;
-  for (const RankPlan &rank : plan.ranks)
-    lastCompute.push_back(lastComputeOf(rank));
-  auto forEach = [&](auto visit) {
-    for (Id stage = 0; stage < graph.stages.size(); ++stage)
-      for (size_t copy = 0; copy < copies[stage].size(); ++copy)
-        if (graph.stages[stage].backward)
-          visit(stage, copy);
-  };
-  forEach([&](Id stage, size_t copy) {
-    StateBuffers &state = copies[stage][copy];
-    state.summed = lastCompute[state.rank];
-    for (StateBuffers &other : copies[stage])
-      if (other.rank != state.rank)
-        sendGradients(stage, state, other);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (copies[stage].size() > 1)
-      addGradients(stage, copies[stage][copy]);
-  });
-  forEach([&](Id stage, size_t copy) {
-    if (graph.stages[stage].tiedTo != kNone)
-      takeTied(stage, copy);
-  });
-  forEach([&](Id stage, size_t copy) { addStep(stage, copies[stage][copy]); });
-}
-
-uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
-  auto at = static_cast<uint32_t>(rank.ops.size());
-  while (at > 0 && !isCompute(rank.ops[at - 1].op))
-    --at;
-  return at - 1;
-}
-
-void Lowering::sendGradients(Id stage, StateBuffers &from, StateBuffers &to) {
-  const Route &route = routeOf(from.rank, to.rank);
-  from.sent = static_cast<uint32_t>(plan.ranks[from.rank].ops.size());
-  beginOp(from.rank, Op::SendGradients, stage, kNone, route.sendStream)
-      .channel = route.channel;
-  waitFor(from.rank, from.summed);
-  addOperand(from.rank, from.gradients, Access::Read);
-
-  to.received = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
-  beginOp(to.rank, Op::RecvGradients, stage, kNone, route.receiveStream)
-      .channel = route.channel;
-  to.copyGradients = addBuffer(to.rank, stage, BufferKind::CopyGradients,
-                               graph.stages[stage].bytes.gradients);
-  addOperand(to.rank, to.copyGradients, Access::Write);
-}
-
-void Lowering::addGradients(Id stage, StateBuffers &state) {
-  state.summed = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  beginOp(state.rank, Op::AddGradients, stage, kNone, kComputeStream);
-  waitFor(state.rank, state.sent);
-  waitFor(state.rank, state.received);
-  addOperand(state.rank, state.gradients, Access::Update);
-  addOperand(state.rank, state.copyGradients, Access::Read);
-}
-
-/// Brings a copy of a tied stage the gradients of the other stage: those of its
-/// own rank, where that holds both.
-void Lowering::takeTied(Id stage, size_t copy) {
-  StateBuffers &to = copies[stage][copy];
-  Id other = graph.stages[stage].tiedTo;
-  llvm::SmallVector<StateBuffers, 1> &sources = copies[other];
-  to.tiedReceived = kNone;
-  for (const StateBuffers &source : sources)
-    if (source.rank == to.rank) {
-      to.tiedGradients = source.gradients;
-      return;
-    }
-  const StateBuffers &from = sources[std::min(copy, sources.size() - 1)];
-  const Route &route = routeOf(from.rank, to.rank);
-  beginOp(from.rank, Op::SendTied, other, kNone, route.sendStream).channel =
-      route.channel;
-  waitFor(from.rank, from.summed);
-  addOperand(from.rank, from.gradients, Access::Read);
-
-  to.tiedReceived = static_cast<uint32_t>(plan.ranks[to.rank].ops.size());
-  beginOp(to.rank, Op::RecvTied, stage, kNone, route.receiveStream).channel =
-      route.channel;
-  to.tiedGradients = addBuffer(to.rank, stage, BufferKind::TiedGradients,
-                               graph.stages[stage].bytes.tied);
-  addOperand(to.rank, to.tiedGradients, Access::Write);
-}
-
-void Lowering::addStep(Id stage, const StateBuffers &state) {
-  bool isTied = graph.stages[stage].tiedTo != kNone;
-  beginOp(state.rank, Op::OptimizerStep, stage, kNone, kComputeStream);
-  if (isTied && state.tiedReceived != kNone)
-    waitFor(state.rank, state.tiedReceived);
-  addOperand(state.rank, state.parameters, Access::Update);
-  addOperand(state.rank, state.gradients, Access::Read);
-  addOperand(state.rank, state.optimizer, Access::Update);
-  if (isTied)
-    addOperand(state.rank, state.tiedGradients, Access::Read);
 }
 
 bool passes::LowerToPlan(Compilation &c) {

@@ -6,6 +6,7 @@
 // mean together, with their places.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/model/Transformer.h"
 #include "compiler/passes/PassManager.h"
 #include "compiler/passes/RecomputeSearch.h"
 
@@ -25,7 +26,7 @@ static void dropBackward(Stage &stage, bool isTransformer) {
     stage.bytes.workspace += stage.bytes.activation;
   stage.backward = false;
   stage.backwardInput = stage.backwardWeight = 0;
-  stage.bytes.gradients = stage.bytes.optimizer = 0;
+  stage.bytes.gradients = stage.bytes.optimizer = stage.bytes.norms = 0;
   stage.bytes.activation = stage.bytes.keptForWeight = 0;
   stage.recomputePolicy = RecomputePolicy::None;
   stage.offload = false;
@@ -33,6 +34,16 @@ static void dropBackward(Stage &stage, bool isTransformer) {
   stage.recompute = 0;
   stage.tiedTo = kNone;
   stage.bytes.tied = 0;
+}
+
+/// Adds what the run section of a transformer asks for.
+static void addRunBytes(const Spec &spec, std::vector<Stage> &stages) {
+  for (Stage &stage : stages) {
+    if (spec.run.gradientGroups > 1)
+      stage.bytes.gradients *= 2; // of the group at hand, and of those before
+    if (spec.run.clipNorm.given)
+      stage.bytes.norms = normBytes(*spec.model.transformer);
+  }
 }
 
 /// Tells of a policy that no stage follows.
@@ -100,6 +111,9 @@ bool passes::PartitionModel(Compilation &c) {
                        c.diagnostics);
   if (!c.stages)
     return false;
+  c.stages->replicas = c.model->replicas;
+  if (c.spec->model.transformer)
+    addRunBytes(*c.spec, c.stages->stages);
   if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
       dropBackward(stage, c.spec->model.transformer.has_value());

@@ -153,7 +153,7 @@ bool OrderTrial::run(const Orders &order) {
 
 /// What `rank` keeps for the whole run.
 Bytes OrderTrial::stateBytes(Id rank) const {
-  Bytes sum = 0, workspace = 0;
+  Bytes sum = 0, workspace = 0, norms = 0;
   for (Id stage = 0; stage < cut.stages.size(); ++stage) {
     if (rankOfStage[stage] != rank)
       continue;
@@ -162,8 +162,9 @@ Bytes OrderTrial::stateBytes(Id rank) const {
          {of.bytes.parameters, of.bytes.gradients, of.bytes.optimizer})
       sum += alignedSize(bytes);
     workspace = std::max(workspace, of.bytes.workspace);
+    norms = std::max(norms, of.bytes.norms);
   }
-  return sum + alignedSize(workspace);
+  return sum + alignedSize(workspace) + alignedSize(norms);
 }
 
 /// Visits the bytes of the gradients of tied stages that `rank` is sent.

@@ -40,11 +40,11 @@ void raiseSchedule(Compilation &c) {
       if (op.op == Op::BackwardInput)
         splits.add(op.op, op.stage, op.microbatch, 0);
   splits.sort();
-  c.graph = buildGraph({plan.stages, plan.edges}, plan.microbatches,
-                       plan.timeUnit, [&](Id stage, Id microbatch) {
-                         return splits.find(Op::BackwardInput, stage,
-                                            microbatch) != kNone;
-                       });
+  c.graph = buildGraph(
+      {plan.stages, plan.edges, plan.replicas}, plan.microbatches,
+      plan.timeUnit, [&](Id stage, Id microbatch) {
+        return splits.find(Op::BackwardInput, stage, microbatch) != kNone;
+      });
   Names nodes;
   for (auto [id, node] : llvm::enumerate(c.graph->nodes))
     nodes.add(node.op, node.stage, node.microbatch, id);

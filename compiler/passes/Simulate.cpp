@@ -22,7 +22,7 @@ Network Compilation::network() const {
     return network;
   }
   if (plan)
-    return Network(plan->channels);
+    return Network(*plan);
   return Network();
 }
 

@@ -274,7 +274,7 @@ Ticks PlanSimulation::durationOf(const Collective &collective,
                                  Bytes bytes) const {
   if (costs.freeMessages)
     return 0;
-  uint64_t ranks = collective.ranks.size();
+  uint64_t ranks = membersOf(plan, collective);
   Link link{collective.latency, collective.bandwidth};
   Ticks piece =
       later(link.latency, link.occupancy(bytes / ranks + (bytes % ranks != 0),

@@ -8,9 +8,15 @@ namespace sluice {
 std::vector<std::pair<std::string, std::string>>
 runEntries(const RunSpec &run) {
   std::vector<std::pair<std::string, std::string>> section;
+  char number[32];
+  if (run.clipNorm.given) {
+    std::snprintf(number, sizeof number, "%.17g", run.clipNorm.value);
+    section.emplace_back("clip_norm", number);
+  }
   if (run.data.given)
     section.emplace_back("data", run.data.value);
-  char number[32];
+  if (run.gradientGroups != 1)
+    section.emplace_back("gradient_groups", std::to_string(run.gradientGroups));
   std::snprintf(number, sizeof number, "%.17g", run.learningRate.value);
   section.emplace_back("learning_rate", number);
   if (run.module.given)
@@ -29,6 +35,9 @@ static void warnOfUntrained(const Spec &spec, Diagnostics &diagnostics) {
                                      "which trains nothing");
   };
   warn(spec.run.data.given, spec.run.data.where, "data");
+  warn(spec.run.clipNorm.given, spec.run.clipNorm.where, "clip_norm");
+  warn(spec.run.gradientGroups.given, spec.run.gradientGroups.where,
+       "gradient_groups");
   warn(spec.run.learningRate.given, spec.run.learningRate.where,
        "learning_rate");
   warn(spec.run.seed.given, spec.run.seed.where, "seed");

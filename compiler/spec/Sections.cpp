@@ -75,6 +75,9 @@ constexpr Key<RunSpec> kRunKeys[] = {
     {.name = "module", .read = text<&RunSpec::module>},
     {.name = "data", .read = text<&RunSpec::data>},
     {.name = "steps", .read = count<&RunSpec::steps, 1, kMaxSteps>},
+    {.name = "clip_norm", .read = number<&RunSpec::clipNorm, 1'000'000'000>},
+    {.name = "gradient_groups",
+     .read = count<&RunSpec::gradientGroups, 1, kMaxStages>},
     {.name = "learning_rate", .read = number<&RunSpec::learningRate, 1000>},
     {.name = "seed", .read = count<&RunSpec::seed, 0, kMaxBytes>},
 };

@@ -222,6 +222,9 @@ struct RunSpec {
   Located<std::string> module; ///< not given: synthetic or gpt, by the model
   Located<std::string> data;   ///< path, relative to the spec
   Located<uint32_t> steps{1};
+  Located<double> clipNorm; ///< of the gradients; not given: they stay
+  /// Groups of microbatches whose gradients a module sums apart, then in order.
+  Located<uint32_t> gradientGroups{1};
   Located<double> learningRate{1e-3};
   Located<uint64_t> seed{1};
 };

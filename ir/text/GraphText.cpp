@@ -46,8 +46,8 @@ static void printNode(const Graph &graph, Id node, llvm::raw_ostream &out) {
 
 void printGraph(const Graph &graph, llvm::raw_ostream &out) {
   out << "graph {\n";
-  text::printStages(graph.timeUnit, graph.microbatches, graph.stages,
-                    graph.edges, out);
+  text::printStages(graph.timeUnit, graph.microbatches, graph.replicas,
+                    graph.stages, graph.edges, out);
   for (Id node = 0; node < graph.nodes.size(); ++node)
     printNode(graph, node, out);
   out << "}\n";
@@ -101,8 +101,8 @@ class GraphParser {
 public:
   GraphParser(Lexer &lexerOfText, Graph &result)
       : lexer(lexerOfText), graph(result),
-        stageLines(result.timeUnit, result.microbatches, result.stages,
-                   result.edges) {}
+        stageLines(result.timeUnit, result.microbatches, result.replicas,
+                   result.stages, result.edges) {}
   void parse();
 
 private:
@@ -151,8 +151,8 @@ bool GraphParser::parseNode() {
   SourceLocation where = lexer.here();
   OpRef ref = {};
   if (!parseOpName({lexer.peek().data(), lexer.peek().size()}))
-    return lexer.unexpected("'time_unit', 'microbatches', 'stage', 'edge', an "
-                            "operation such as 0F3, or '}'");
+    return lexer.unexpected("'time_unit', 'microbatches', 'replicas', 'stage', "
+                            "'edge', an operation such as 0F3, or '}'");
   if (!lexer.takeOp(ref))
     return false;
   if (isCommunication(ref.op) || isCopy(ref.op))
@@ -208,6 +208,7 @@ bool GraphParser::checkStages() {
   plan.ranks.resize(1);
   plan.timeUnit = graph.timeUnit;
   plan.microbatches = graph.microbatches;
+  plan.replicas = graph.replicas;
   plan.stages.swap(graph.stages);
   plan.edges.swap(graph.edges);
   bool good = true;

@@ -46,6 +46,8 @@ static void printPaths(const Plan &plan, llvm::raw_ostream &out) {
     out << "  collective " << i << " communicator " << of.communicator
         << " ranks ";
     llvm::interleaveComma(of.ranks, out);
+    if (of.overReplicas)
+      out << " over replicas";
     printLink(of.latency, of.bandwidth, plan.timeUnit, out);
   }
 }
@@ -54,8 +56,8 @@ static void printHeader(const Plan &plan, llvm::raw_ostream &out) {
   printNamed("model", plan.model, out);
   printNamed("schedule", plan.schedule, out);
   printNamed("source", plan.source, out);
-  text::printStages(plan.timeUnit, plan.microbatches, plan.stages, plan.edges,
-                    out);
+  text::printStages(plan.timeUnit, plan.microbatches, plan.replicas,
+                    plan.stages, plan.edges, out);
   if (plan.memoryLimit != 0)
     out << "  memory_limit " << plan.memoryLimit << '\n';
   if (plan.memoryAllowance != 0)
@@ -156,8 +158,8 @@ class PlanParser {
 public:
   PlanParser(Lexer &lexerOfText, Plan &result, OpLocations &locations)
       : lexer(lexerOfText), plan(result), ops(locations),
-        stageLines(result.timeUnit, result.microbatches, result.stages,
-                   result.edges) {}
+        stageLines(result.timeUnit, result.microbatches, result.replicas,
+                   result.stages, result.edges) {}
   void parse();
 
 private:
@@ -261,6 +263,9 @@ bool PlanParser::parseCollective() {
     if (!lexer.takeId(of.ranks.emplace_back(), "a rank"))
       return false;
   while (lexer.accept(","));
+  of.overReplicas = lexer.accept("over");
+  if (of.overReplicas && !lexer.take("replicas"))
+    return false;
   return parseLink(of.latency, of.bandwidth);
 }
 

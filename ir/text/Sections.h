@@ -29,13 +29,14 @@ void parsePlan(Lexer &lexer, Plan &plan, OpLocations &ops);
 bool parseBlock(Lexer &lexer, SourceLocation opened,
                 const std::function<bool()> &statement);
 
-/// The lines `time_unit`, `microbatches`, `stage` and `edge` of graph and plan.
+/// The lines `time_unit`, `microbatches`, `replicas`, `stage` and `edge` of
+/// graph and plan.
 class StageLines {
 public:
-  StageLines(TimeUnit &unit, uint32_t &microbatchCount,
+  StageLines(TimeUnit &unit, uint32_t &microbatchCount, uint32_t &replicaCount,
              std::vector<Stage> &stageList, std::vector<StageEdge> &edgeList)
-      : timeUnit(unit), microbatches(microbatchCount), stages(stageList),
-        edges(edgeList) {}
+      : timeUnit(unit), microbatches(microbatchCount), replicas(replicaCount),
+        stages(stageList), edges(edgeList) {}
 
   /// Reads the line if it is one of these; nothing if it is not.
   std::optional<bool> parse(Lexer &lexer);
@@ -51,9 +52,10 @@ private:
   bool parseStage(Lexer &lexer);
   bool parseField(Lexer &lexer, Stage &stage, uint32_t &seen);
   bool parseEdge(Lexer &lexer);
+  bool parseReplicas(Lexer &lexer);
 
   TimeUnit &timeUnit;
-  uint32_t &microbatches;
+  uint32_t &microbatches, &replicas;
   std::vector<Stage> &stages;
   std::vector<StageEdge> &edges;
   std::vector<SourceLocation> stageLines, edgeLines;
@@ -61,7 +63,7 @@ private:
   bool timeRead = false; ///< too late to change the unit
 };
 
-void printStages(TimeUnit unit, uint32_t microbatches,
+void printStages(TimeUnit unit, uint32_t microbatches, uint32_t replicas,
                  const std::vector<Stage> &stages,
                  const std::vector<StageEdge> &edges, llvm::raw_ostream &out);
 

@@ -28,6 +28,7 @@ constexpr StageField kFields[] = {
     {"kept_for_weight", nullptr, nullptr, &StageBytes::keptForWeight},
     {"checkpoint", nullptr, nullptr, &StageBytes::checkpoint},
     {"workspace", nullptr, nullptr, &StageBytes::workspace},
+    {"norms", nullptr, nullptr, &StageBytes::norms},
     {"tied", nullptr, nullptr, &StageBytes::tied},
 };
 
@@ -76,11 +77,13 @@ static void printStage(size_t index, const Stage &stage, TimeUnit unit,
   out << '\n';
 }
 
-void printStages(TimeUnit unit, uint32_t microbatches,
+void printStages(TimeUnit unit, uint32_t microbatches, uint32_t replicas,
                  const std::vector<Stage> &stages,
                  const std::vector<StageEdge> &edges, llvm::raw_ostream &out) {
   out << "  time_unit " << llvm::StringRef(timeUnitName(unit)) << '\n'
       << "  microbatches " << microbatches << '\n';
+  if (replicas != 1)
+    out << "  replicas " << replicas << '\n';
   for (size_t i = 0; i < stages.size(); ++i)
     printStage(i, stages[i], unit, out);
   for (const StageEdge &edge : edges)
@@ -120,11 +123,21 @@ std::optional<bool> StageLines::parse(Lexer &lexer) {
     return parseTimeUnit(lexer);
   if (lexer.accept("microbatches"))
     return lexer.takeId(microbatches, "a number of microbatches");
+  if (lexer.accept("replicas"))
+    return parseReplicas(lexer);
   if (lexer.accept("stage"))
     return parseStage(lexer);
   if (lexer.accept("edge"))
     return parseEdge(lexer);
   return std::nullopt;
+}
+
+bool StageLines::parseReplicas(Lexer &lexer) {
+  SourceLocation where = lexer.here();
+  if (!lexer.takeId(replicas, "a number of replicas"))
+    return false;
+  return replicas != 0 ||
+         lexer.errorAt(where, "there are 0 replicas, must be at least 1");
 }
 
 bool StageLines::parseTimeUnit(Lexer &lexer) {

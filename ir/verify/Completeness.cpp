@@ -8,10 +8,18 @@ namespace {
 
 /// What ends a step of a stage on a rank, each once and in this order; but
 /// gradients of a tied stage go to every copy of the other.
-enum Ending : uint8_t { Sent, Added, Reduced, SentTied, Stepped, NoEnding };
+enum Ending : uint8_t {
+  Sent,
+  Added,
+  Reduced,
+  SentTied,
+  Normed,
+  Stepped,
+  NoEnding
+};
 constexpr std::array<Op, NoEnding> kEndings = {
-    Op::SendGradients, Op::AddGradients, Op::AllReduceGradients, Op::SendTied,
-    Op::OptimizerStep};
+    Op::SendGradients, Op::AddGradients,  Op::AllReduceGradients,
+    Op::SendTied,      Op::NormGradients, Op::OptimizerStep};
 
 constexpr Ending endingOf(Op op) {
   switch (op) {
@@ -23,6 +31,8 @@ constexpr Ending endingOf(Op op) {
     return Reduced;
   case Op::SendTied:
     return SentTied;
+  case Op::NormGradients:
+    return Normed;
   case Op::OptimizerStep:
     return Stepped;
   case Op::Forward:
@@ -38,6 +48,7 @@ constexpr Ending endingOf(Op op) {
   case Op::RecvTied:
   case Op::Offload:
   case Op::Reload:
+  case Op::AllReduceNorms: // of a rank, not of a stage
     return NoEnding;
   }
   return NoEnding;
@@ -70,14 +81,14 @@ private:
     Id rank = kNone;       ///< the rank that the next two are about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
-    uint32_t reducedAt = 0; ///< position of its all-reduce, if it has one
+    uint32_t reducedAt = kNone; ///< position of its all-reduce, if it has one
   };
 
   /// A stage on a rank that computes gradients of it.
   struct Trained {
     Id stage, rank;
-    bool sent, added, reduced;
-    uint32_t reducedAt;
+    bool sent, added;
+    uint32_t reducedAt; ///< kNone: it reduces nowhere
   };
 
   void tell(FindingKind kind, std::optional<OpPlace> place,
@@ -150,8 +161,20 @@ private:
            opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
                std::to_string(r));
     if (state.gradient)
-      trainedOn.push_back({s, r, state.has[Sent], state.has[Added],
-                           state.has[Reduced], state.reducedAt});
+      trainedOn.push_back(
+          {s, r, state.has[Sent], state.has[Added], state.reducedAt});
+  }
+
+  const Collective &collectiveOf(const PlanOp &op) const {
+    return plan.collectives[op.channel];
+  }
+  const Collective &collectiveOf(const Trained &of) const {
+    return collectiveOf(plan.ranks[of.rank].ops[of.reducedAt]);
+  }
+  /// Whether a collective sums a rank's gradients and nothing but those of the
+  /// same rank of other replicas, so that copies are left to other operations.
+  static bool leavesCopies(const Collective &of) {
+    return of.overReplicas && of.ranks.size() == 1;
   }
 
   /// A trained stage that is held by several ranks reduces its gradients over
@@ -159,19 +182,40 @@ private:
   /// adds those of the other: a rank sends once, and none to itself, so what
   /// comes is what the other has summed.
   void checkCopies() {
+    auto reducesCopies = [this](const Trained &of) {
+      return of.reducedAt != kNone && !leavesCopies(collectiveOf(of));
+    };
     std::vector<bool> isReduced(plan.stages.size());
     for (const Trained &of : trainedOn)
-      isReduced[of.stage] = isReduced[of.stage] || of.reduced;
+      isReduced[of.stage] = isReduced[of.stage] || reducesCopies(of);
     for (const Trained &of : trainedOn) {
-      if (!index.hasStep || cells.holders(of.stage) < 2)
+      if (!index.hasStep)
         continue;
-      if (of.reduced)
+      if (plan.replicas > 1)
+        checkReplicas(of);
+      if (cells.holders(of.stage) < 2)
+        continue;
+      if (reducesCopies(of))
         checkReduced(of);
       else if (isReduced[of.stage])
         missingOn(of, Op::AllReduceGradients);
       else
         checkExchanged(of);
     }
+  }
+
+  /// Each replica has summed the gradients of its own microbatches.
+  void checkReplicas(const Trained &of) {
+    const std::string name = opName(Op::AllReduceGradients, of.stage, kNone);
+    const std::string hold = std::to_string(plan.replicas) +
+                             " replicas hold stage " + std::to_string(of.stage);
+    if (of.reducedAt == kNone)
+      tell(FindingKind::Missing, OpPlace{of.rank, 0},
+           name + " over replicas is missing on rank " +
+               std::to_string(of.rank) + ": " + hold);
+    else if (!collectiveOf(of).overReplicas)
+      tell(FindingKind::Order, OpPlace{of.rank, of.reducedAt},
+           name + " sums within one replica, " + hold);
   }
 
   void missingOn(const Trained &of, Op op) {
@@ -201,7 +245,7 @@ private:
   /// Each of a collective's ranks holds the stage, or they do not match.
   void checkReduced(const Trained &of) {
     const PlanOp &op = plan.ranks[of.rank].ops[of.reducedAt];
-    size_t ranks = plan.collectives[op.channel].ranks.size();
+    size_t ranks = collectiveOf(of).ranks.size();
     if (ranks < cells.holders(of.stage))
       tell(FindingKind::Order, OpPlace{of.rank, of.reducedAt},
            nameOf(op) + " sums over " + std::to_string(ranks) +
@@ -225,7 +269,8 @@ private:
       tell(FindingKind::Order, place,
            nameOf(op) + " stands before " +
                opName(Op::SendGradients, op.stage, kNone));
-    else if (ending == Reduced && (state.has[Sent] || state.has[Added]))
+    else if (ending == Reduced && !leavesCopies(collectiveOf(op)) &&
+             (state.has[Sent] || state.has[Added]))
       tell(FindingKind::Duplicate, place,
            nameOf(op) + " stands beside " +
                opName(kEndings[state.has[Added] ? Added : Sent], op.stage,

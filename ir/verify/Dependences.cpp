@@ -77,6 +77,8 @@ private:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::NormGradients:
+    case Op::AllReduceNorms:
     case Op::Offload:
     case Op::Reload:
       break;

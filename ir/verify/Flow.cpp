@@ -222,9 +222,10 @@ inline void RankFlow::useState(Uses &uses, Id buffer, Access access) {
     state.writer = uses.at;
 }
 
-/// The one state of another stage that an operation may use: a step reads the
-/// gradients of the stage that its own is tied to, once they are summed.
-/// Anything else is not what the runtime would work on.
+/// The one state of another stage that an operation may use: a step, or what
+/// computes norms for it, reads the gradients of the stage that its own is tied
+/// to, once they are summed. Anything else is not what the runtime would work
+/// on.
 void RankFlow::useOtherState(Uses &uses, Id buffer, Access access) {
   const Buffer &used = list.buffers[buffer];
   Content &state = content[buffer];
@@ -480,7 +481,9 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::SendGradients:
   case Op::SendTied:
   case Op::AllReduceGradients:
+  case Op::AllReduceNorms:
     return;
+  case Op::NormGradients:
   case Op::OptimizerStep: {
     uint32_t wanted = stage.tiedTo == kNone ? 0 : 1;
     uint32_t parts =

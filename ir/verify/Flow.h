@@ -32,6 +32,8 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
     return stage.bytes.optimizer;
   case BufferKind::Workspace:
     return stage.bytes.workspace;
+  case BufferKind::Norms:
+    return stage.bytes.norms;
   case BufferKind::Saved:
   case BufferKind::Kept:
   case BufferKind::Checkpoint:
@@ -141,13 +143,17 @@ private:
   }
   void use(Uses &uses, Operand operand);
   void useState(Uses &uses, Id buffer, Access access);
+  /// Whether it takes the gradients of a tied stage's table from both.
+  static bool takesTied(Op op) {
+    return op == Op::OptimizerStep || op == Op::NormGradients;
+  }
   bool isTiedPart(const PlanOp &op, const Buffer &used, Access access) const {
-    return op.op == Op::OptimizerStep && access == Access::Read &&
+    return takesTied(op.op) && access == Access::Read &&
            used.kind == BufferKind::Gradients && used.stage != kNone &&
            used.stage == index.plan.stages[op.stage].tiedTo;
   }
   /// The buffer of persistent `kind` that `stage` has on the rank, kNone
-  /// without one; of no stage (number of stages), the workspace of all others.
+  /// without one; of no stage (number of stages), that of all others.
   Id stateBuffer(size_t stage, BufferKind kind) const {
     auto [owner, buffer] =
         stateOf[stage * kFirstValue + static_cast<unsigned>(kind)];

@@ -108,6 +108,7 @@ struct PlanIndex : StageEdges {
   bool hasGroups = false;
   bool hasCollectives = false;
   bool hasStep = false;
+  bool hasNorms = false;       ///< some operation computes or sums norms
   std::vector<Id> unitOf;      ///< per operation; empty without groups
   std::vector<Id> firstInUnit; ///< per unit and one past; empty without groups
 
@@ -174,6 +175,10 @@ bool indexPlan(PlanIndex &index, bool structureChecked, Report &report);
 /// trained stage is stepped after, on each of the two ranks at most that hold
 /// it; they exchange their gradients before. Linear.
 void checkCompleteness(const PlanIndex &index, Report &report);
+
+/// Where steps clip gradients, they have the norms of all stages, each once.
+/// Linear.
+void checkNorms(const PlanIndex &index, Report &report);
 
 /// Of plans that name no buffers, each message stands once: false, with
 /// `duplicate` findings, where one does not. Linear.

@@ -30,49 +30,54 @@ constexpr Rights rightsOf(Op op) {
       bit(BufferKind::Parameters) | bit(BufferKind::Workspace);
   constexpr unsigned kAccumulate =
       bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
-  //          parameters, gradients, optimizer, workspace,
+  //          parameters, gradients, optimizer, workspace, norms,
   //          saved, kept, checkpoint, activation, gradient, copy gradients,
   //          tied ones, offloaded
   switch (op) {
   case Op::Forward:
-    return {{kR, 0, 0, kU, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
+    return {{kR, 0, 0, kU, 0, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
   case Op::Backward:
-    return {{kR, kU, 0, kU, kR | kU, kR | kU, 0, 0, kR | kW, 0, 0},
+    return {{kR, kU, 0, kU, 0, kR | kU, kR | kU, 0, 0, kR | kW, 0, 0},
             kCompute | kAccumulate};
   case Op::BackwardInput:
-    return {{kR, kU, 0, kU, kR | kU, kU, 0, 0, kR | kW, 0, 0}, kCompute};
+    return {{kR, kU, 0, kU, 0, kR | kU, kU, 0, 0, kR | kW, 0, 0}, kCompute};
   case Op::BackwardWeight:
-    return {{kR, kU, 0, kU, 0, kR | kU, 0, 0, 0, 0, 0}, kAccumulate};
+    return {{kR, kU, 0, kU, 0, 0, kR | kU, 0, 0, 0, 0, 0}, kAccumulate};
   case Op::Recompute:
-    return {{kR, 0, 0, kU, kW, kR | kW, kR, 0, 0, 0, 0}, kCompute};
+    return {{kR, 0, 0, kU, 0, kW, kR | kW, kR, 0, 0, 0, 0}, kCompute};
   case Op::SendForward:
-    return {{0, 0, 0, 0, 0, 0, 0, kR, 0, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0, 0}, 0};
   case Op::RecvForward:
-    return {{0, 0, 0, 0, 0, 0, 0, kW, 0, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0, 0}, 0};
   case Op::SendBackward:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kR, 0, 0}, 0};
   case Op::RecvBackward:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0, 0}, 0};
   case Op::SendGradients:
-    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::RecvGradients:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW, 0}, 0};
   case Op::AddGradients:
-    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, kR, 0}, bit(BufferKind::Gradients)};
+    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, kR, 0}, bit(BufferKind::Gradients)};
   case Op::SendTied:
-    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::RecvTied:
-    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
+    return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
   case Op::AllReduceGradients:
-    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+    return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
   case Op::Offload:
-    return {{0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
+    return {{0, 0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
   case Op::Reload:
-    return {{0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, kR}, 0};
+    return {{0, 0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, kR}, 0};
   case Op::OptimizerStep:
-    return {{kU, kR, kU, 0, 0, 0, 0, 0, 0, 0, kR},
+    return {{kU, kR, kU, 0, kR, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |
-                bit(BufferKind::Optimizer)};
+                bit(BufferKind::Optimizer) | bit(BufferKind::Norms)};
+  case Op::NormGradients:
+    return {{0, kR, 0, 0, kU, 0, 0, 0, 0, 0, 0, kR},
+            bit(BufferKind::Gradients) | bit(BufferKind::Norms)};
+  case Op::AllReduceNorms:
+    return {{0, 0, 0, 0, kU, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Norms)};
   }
   return {};
 }

@@ -145,6 +145,8 @@ private:
       const PlanOp &op = list.ops[at];
       hasGroups |= op.group != kNone;
       index.hasStep |= op.op == Op::OptimizerStep;
+      index.hasNorms |=
+          op.op == Op::NormGradients || op.op == Op::AllReduceNorms;
       index.hasCollectives |= isCollective(op.op);
       if (!isCommunication(op.op))
         continue;
@@ -167,6 +169,8 @@ private:
       return isReceive(op) ? BufferKind::CopyGradients : BufferKind::Gradients;
     case Payload::TiedGradients:
       return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
+    case Payload::Norms:
+      return BufferKind::Norms;
     case Payload::Gradient:
     case Payload::None:
       break;

@@ -68,6 +68,7 @@ Result verifyPlan(const Plan &plan, const Options &options) {
   PlanIndex index(plan);
   if (indexPlan(index, options.structureChecked, report)) {
     checkCompleteness(index, report);
+    checkNorms(index, report);
     bool once = options.buffers || checkMessagesOnce(index, report);
     bool messagesMatch = once && matchMessages(index, report);
     if (!options.buffers)

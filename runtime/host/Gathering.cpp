@@ -54,6 +54,9 @@ Gathering::Posted Gathering::allReduce(size_t seat, Element element, void *data,
   case Element::Float32:
     sum<float>();
     break;
+  case Element::Float64:
+    sum<double>();
+    break;
   case Element::None: // nothing to add: loading knows no such operation
     break;
   }

@@ -39,6 +39,9 @@ int backward(void *, const sluice_call *, sluice_error *) { return 0; }
 int addGradients(void *, const sluice_buffer *, void *, sluice_error *) {
   return 0;
 }
+int normGradients(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
+}
 int optimizerStep(void *, uint64_t, const sluice_buffer *, void *,
                   sluice_error *) {
   return 0;
@@ -62,6 +65,7 @@ const sluice_module kModule = {SLUICE_MODULE_VERSION,
                                backward,
                                backward,
                                addGradients,
+                               normGradients,
                                optimizerStep,
                                loss,
                                tensorCount,

@@ -164,9 +164,10 @@ model:
   transformer: {layers: 2, hidden: 16, heads: 2, vocab: 256, sequence: 8, dtype: fp32}
 pipeline: {ranks: 2, microbatches: 2}
 """
-        for key, value, said in (("tensor_parallel", 2, "tensor_parallel is '2', this module computes only '1'"),
-                                 ("data_parallel", 2, "data_parallel is '2', this module computes only '1'")):
-            error = self.refused(1, "run", "-", f"--set=pipeline.{key}={value}", "--data=/etc/hostname", stdin=spec)
+        for keys, said in ((["tensor_parallel=2"], "tensor_parallel is '2', this module computes only '1'"),
+                           (["data_parallel=2", "zero=1"], "data_parallel is '2', this module computes only '1'")):
+            error = self.refused(1, "run", "-", *(f"--set=pipeline.{key}" for key in keys), "--data=/etc/hostname",
+                                 stdin=spec)
             self.assertIn(said, error)
         error = self.refused(1, "run", "-", "--set=model.transformer.experts=4", "--set=model.transformer.topk=1",
                              "--data=/etc/hostname", stdin=spec)

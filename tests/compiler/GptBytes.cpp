@@ -22,6 +22,7 @@ struct Shape {
   std::string schedule = "1f1b";
   std::string recompute = "none";
   bool flash = true;
+  std::string run; ///< keys of the section
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -36,7 +37,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
       ", schedule: " + shape.schedule + ", recompute: " + shape.recompute +
-      "}\n";
+      "}\nrun: {" + shape.run + "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -49,11 +50,14 @@ std::optional<Plan> compileShape(const Shape &shape) {
 
 TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   const sluice_module *module = sluice_gpt_module();
-  std::string data = "data=" + tests::inRepository("LICENSE") + "\n";
+  const std::string more = "gradient_groups: 2, clip_norm: 0.5";
   for (const Shape &shape :
-       {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
-        Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
-        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5},
+       {Shape{4, 16, 64, 2, 256, 8, 1, 1},
+        Shape{4, 16, 64, 2, 256, 8, 1, 4},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3},
+        Shape{2, 8, 256, 1, 300, 5, 3, 2},
+        Shape{3, 32, 16, 4, 256, 64, 1, 1},
+        Shape{6, 8, 8, 2, 256, 3, 1, 5},
         Shape{4, 16, 64, 2, 256, 8, 1, 1, true},
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
         Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
@@ -65,8 +69,15 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", false},
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "full", false},
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "selective", false},
-        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "selective"}}) {
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "selective"},
+
+        Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", true, more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 1, true, "1f1b", "none", true, more},
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "none", true, more}}) {
     std::optional<Plan> plan = compileShape(shape);
+    std::string run = "data=" + tests::inRepository("LICENSE") + "\n";
+    for (const auto &[key, value] : plan->run)
+      run += key + "=" + value + "\n";
     for (Id id = 0; id < plan->stages.size(); ++id) {
       const Stage &stage = plan->stages[id];
       INFO(stage.description);
@@ -79,7 +90,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       info.tied_stage = stage.tiedTo;
       info.tied_bytes = stage.bytes.tied;
       info.description = stage.description.c_str();
-      info.run = data.c_str();
+      info.run = run.c_str();
       Id before = id - 1, after = id + 1; // a chain
       info.input_stages = &before;
       info.input_count = id > 0;
@@ -95,6 +106,7 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       CHECK(need.parameters == stage.bytes.parameters);
       CHECK(need.gradients == stage.bytes.gradients);
       CHECK(need.optimizer == stage.bytes.optimizer);
+      CHECK(need.norms == stage.bytes.norms);
       // Without flash attention the model counts the attention matrix before
       // dropout too, which the module, without dropout, does not save.
       Bytes matrices = shape.flash ? 0

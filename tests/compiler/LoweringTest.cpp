@@ -148,6 +148,45 @@ TEST_CASE("lowering: random specs give proven plans that keep the schedule") {
   }
 }
 
+TEST_CASE("lowering: replicas sum each trained stage once, and change nothing "
+          "else") {
+  std::mt19937 random(9);
+  for (int round = 0; round < 100; ++round) {
+    RandomJob job(random);
+    auto compiled = [&](uint32_t replicas) {
+      Diagnostics diagnostics;
+      Compilation compilation(diagnostics);
+      std::string text = job.text();
+      text.insert(text.find("microbatches: "),
+                  "data_parallel: " + std::to_string(replicas) + ", ");
+      INFO(text);
+      compilation.spec = parseSpec(text, "job.yaml", {}, diagnostics);
+      REQUIRE(compilation.spec.has_value());
+      REQUIRE(runPipeline(fullPipeline(), compilation));
+      return *compilation.plan;
+    };
+    const Plan one = compiled(1), plan = compiled(2 + round % 3);
+    requireRight(plan);
+    CHECK(plan.replicas == 2u + round % 3);
+    CHECK(computeOrders(plan) == computeOrders(one));
+    CHECK(messagesOf(plan) == messagesOf(one));
+    CHECK(plan.collectives.size() == plan.ranks.size());
+    std::multiset<Id> summed;
+    for (Id rank = 0; rank < plan.ranks.size(); ++rank) {
+      CHECK(plan.ranks[rank].arenaBytes == one.ranks[rank].arenaBytes);
+      for (const PlanOp &op : plan.ranks[rank].ops)
+        if (op.op == Op::AllReduceGradients) {
+          summed.insert(op.stage);
+          CHECK(plan.collectives[op.channel].ranks == std::vector<Id>{rank});
+        }
+    }
+    std::multiset<Id> all;
+    for (Id stage = 0; stage < plan.stages.size(); ++stage)
+      all.insert(stage);
+    CHECK(summed == all);
+  }
+}
+
 TEST_CASE("lowering: sharing bytes adds waits and takes nothing away") {
   std::mt19937 random(11);
   for (int round = 0; round < 100; ++round) {

@@ -84,12 +84,18 @@ TEST_CASE("model: links within and between nodes") {
   CHECK(network.between(7, 4).bandwidth == 10);
   Network flat(Link{1, 10}, Link{2, 20}, 0);
   CHECK(flat.between(0, 1000).latency == 1);
+  CHECK(flat.betweenReplicas().latency == 1);
+  CHECK(Network(Link{1, 10}, Link{2, 20}, 4).betweenReplicas().latency == 2);
   CHECK(Network().between(0, 1).latency == 0);
 }
 
 TEST_CASE("model: links of a plan's channels") {
-  std::vector<Channel> channels{{0, 0, 1, 7, 70}, {0, 1, 0, 8, 80}};
-  Network network(channels);
+  Plan plan;
+  plan.channels = {{0, 0, 1, 7, 70}, {0, 1, 0, 8, 80}};
+  plan.collectives = {{1, {0, 1}, 5, 50}, {2, {1}, 9, 90, true}};
+  Network network(plan);
+  CHECK(network.betweenReplicas().latency == 9);
+  CHECK(network.betweenReplicas().bandwidth == 90);
   CHECK(network.between(0, 1).latency == 7);
   CHECK(network.between(1, 0).bandwidth == 80);
   CHECK(network.between(1, 2).latency == 0);

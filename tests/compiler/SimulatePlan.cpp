@@ -266,6 +266,17 @@ TEST_CASE("simulate: a collective waits for all its ranks and ends for all") {
   CHECK(simulatePlan(small.plan, free)->makespan == 4 * kUnit);
 }
 
+TEST_CASE("simulate: a collective over replicas is a ring of all of them") {
+  SmallPlan small(1);
+  // As above, the ring of three: 4 pieces of 0.5 and 6/8.
+  small.plan.replicas = 3;
+  small.plan.collectives = {{0, {0}, kUnit / 2, 8, /*overReplicas=*/true}};
+  small.plan.ranks[0].buffers[0].bytes = 16;
+  small.add(0, Op::Forward, 0);
+  small.add(0, Op::AllReduceGradients, 1, 0, {0});
+  CHECK(simulatePlan(small.plan)->makespan == 6 * kUnit);
+}
+
 TEST_CASE("simulate: a collective of one rank, or of a long ring") {
   SmallPlan one(1);
   one.plan.collectives = {{0, {0}, kUnit, 1}};

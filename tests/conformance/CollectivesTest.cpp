@@ -87,6 +87,36 @@ BACKEND_TEST("backend: an all-reduce sums in order of ranks, whoever is last",
   }
 }
 
+BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
+             kThreads | kHostArena) {
+  const auto world = makeWorldOfAll(backend, 3);
+  TestRank a(*world, 0);
+  TestRank b(*world, 1);
+  TestRank c(*world, 2);
+  TestRank *const ranks[] = {&a, &b, &c};
+  const auto doubles = [](TestRank &rank) {
+    return reinterpret_cast<double *>(rank.at(0));
+  };
+  // In order of ranks the one is lost beside the large number, and the other
+  // number has more bits than 32-bit floats.
+  const double values[] = {1e16, 1, -1e16};
+  const double fine = 1 + 0x1p-40;
+  for (Id r = 0; r < 3; ++r) {
+    doubles(*ranks[r])[0] = values[r];
+    doubles(*ranks[r])[1] = fine;
+    (*ranks[r])->allReduce(1, 0, 0, Element::Float64, ranks[r]->at(0), 16);
+  }
+  Running first(b);
+  Running second(c);
+  CHECK(a->synchronize(a.failure) == Outcome::Done);
+  CHECK(first.outcome() == Outcome::Done);
+  CHECK(second.outcome() == Outcome::Done);
+  for (TestRank *rank : ranks) {
+    CHECK(doubles(*rank)[0] == 0);
+    CHECK(doubles(*rank)[1] == 3 * fine);
+  }
+}
+
 BACKEND_TEST("backend: sums of different sizes fail", kThreads | kHostArena) {
   const auto world = makeWorldOfAll(backend, 2);
   TestRank a(*world, 0);

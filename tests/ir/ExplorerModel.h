@@ -212,18 +212,43 @@ protected:
     }
   }
 
+  /// How many stages of a rank have put their norms there before `m`, and what
+  /// so many leave there, of a rank or summed over ranks.
+  int normsBefore(Member m) const {
+    int count = 0;
+    for (uint32_t at = 0; at < m.at; ++at)
+      count += op({m.rank, at}).op == Op::NormGradients;
+    return count;
+  }
+  int normsTag(int count, bool isSummed) {
+    return tag(BufferKind::Norms, kNone, kNone, 2 * count + isSummed);
+  }
+  /// What a step must find: the norms of all stages that are trained.
+  int allNorms() {
+    auto trained = [](const Stage &stage) { return stage.backward; };
+    return normsTag(static_cast<int>(std::count_if(plan.stages.begin(),
+                                                   plan.stages.end(), trained)),
+                    true);
+  }
+
   /// The sum that an all-reduce leaves is of what each member's rank added.
   void meet(const std::vector<Member> &members) {
     Meeting meeting;
-    int sum = 0;
+    int sum = 0, norms = 0;
     for (Member m : members) {
       meeting.push_back(unitOf[m.rank][m.at]);
       const PlanOp &each = op(m), &first = op(members[0]);
       mismatched |= each.op != first.op || each.stage != first.stage ||
                     bytesOf(m) != bytesOf(members[0]);
       sum += additionsOn(m.rank, first.stage);
+      norms += normsBefore({m.rank, uint32_t(plan.ranks[m.rank].ops.size())});
     }
     meetings.push_back(meeting);
+    if (op(members[0]).op == Op::AllReduceNorms) {
+      for (Member m : members)
+        carried[{m.rank, m.at}] = normsTag(norms, true);
+      return;
+    }
     for (Member m : members)
       carried[{m.rank, m.at}] =
           noneAdded[op(members[0]).stage] + std::min(sum, mostAdded());
@@ -338,6 +363,15 @@ protected:
       return {tag(buffer.kind, s, kNone, 0),
               tag(buffer.kind, s, kNone, updates)};
     }
+    case BufferKind::Norms: {
+      tooSmall |= buffer.bytes < bytes.norms;
+      int some = normsBefore(m);
+      if (each.op == Op::NormGradients)
+        return {normsTag(some, false), normsTag(some + 1, false)};
+      if (each.op == Op::AllReduceNorms)
+        return {normsTag(some, false), carriedBy(m)};
+      return {allNorms(), allNorms()};
+    }
     case BufferKind::Gradients:
       return gradients(m, buffer);
     case BufferKind::Checkpoint:
@@ -407,7 +441,8 @@ protected:
   std::pair<int, int> gradients(Member m, const Buffer &buffer) {
     Op kind = op(m).op;
     Id tied = plan.stages[op(m).stage].tiedTo;
-    bool isOther = kind == Op::OptimizerStep && buffer.stage == tied;
+    bool takes = kind == Op::OptimizerStep || kind == Op::NormGradients;
+    bool isOther = takes && buffer.stage == tied;
     Id s = isOther ? tied : op(m).stage;
     const StageBytes &bytes = plan.stages[s].bytes;
     tooSmall |= buffer.bytes < (isOther ? bytes.tied : bytes.gradients);
@@ -420,7 +455,7 @@ protected:
       return noneAdded[s] + std::min(additions, mostAdded());
     };
     int some = sumOf(own), sum = sumOf(static_cast<int>(plan.microbatches));
-    if (kind == Op::OptimizerStep || kind == Op::SendTied)
+    if (takes || kind == Op::SendTied)
       return {sum, sum};
     if (kind == Op::SendGradients)
       return {some, some};

@@ -136,12 +136,16 @@ protected:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::AllReduceNorms:
       return plan.ranks[m.rank].operandsOf(m.at).size() == 1;
     case Op::AddGradients:
       return adds && has(BufferKind::CopyGradients,
                          otherCopies(m.rank, each.stage).size());
+    case Op::NormGradients:
+      return adds && hasState(BufferKind::Norms, bytes.norms) &&
+             tiedParts(m) == (stage.tiedTo != kNone);
     case Op::OptimizerStep:
-      return reads && adds &&
+      return reads && adds && hasState(BufferKind::Norms, bytes.norms) &&
              hasState(BufferKind::Optimizer, bytes.optimizer) &&
              tiedParts(m) == (stage.tiedTo != kNone);
     case Op::Recompute:

@@ -7,6 +7,7 @@
 #include "tests/ir/Explorer.h"
 #include "tests/ir/FindingsForTests.h"
 #include "tests/ir/Mutation.h"
+#include "tests/ir/Unfold.h"
 
 #include <array>
 #include <span>
@@ -139,13 +140,14 @@ inline void checkMutant(const Plan &plan, Change change, MutantCounts &counts) {
   ++(result.ok() ? counts.accepted : counts.refused);
   if (has(result, verify::FindingKind::Malformed))
     return; // it has no meaning that could be explored
-  Explorer explorer(plan);
+  const Plan whole = unfold(plan);
+  Explorer explorer(whole);
   CHECK((mismatch || deadlock == explorer.hangs()));
   if (!mismatch)
     checkHangs(explorer, result);
   if (result.ok()) {
     ++counts.acceptedOf[static_cast<unsigned>(change)];
-    return checkAccepted(plan, explorer);
+    return checkAccepted(whole, explorer);
   }
   if (!onlyCareful(result))
     return;

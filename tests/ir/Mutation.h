@@ -240,10 +240,11 @@ private:
   bool changeOwner() {
     Buffer &buffer = rank->buffers[below(rank->buffers.size())];
     size_t stage = below(plan.stages.size() + 1);
-    return set(buffer.stage, stage == plan.stages.size() &&
-                                     buffer.kind == BufferKind::Workspace
-                                 ? kNone
-                                 : stage % plan.stages.size());
+    return set(buffer.stage,
+               stage == plan.stages.size() &&
+                       info(buffer.kind).bufferClass == BufferClass::Scratch
+                   ? kNone
+                   : stage % plan.stages.size());
   }
 
   bool changeChannel() {

@@ -32,6 +32,7 @@ struct Net {
   /// Ranks of each collective; each has a communicator and, unless all is on
   /// one stream, a stream of its own.
   std::vector<std::vector<Id>> collectives;
+  uint32_t replicas = 1; ///< of more, all collectives are over replicas
   Streams streams = Streams::Direction;
   bool reuse = true; ///< bytes of values that are used up are given out again
 };

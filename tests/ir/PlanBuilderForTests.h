@@ -25,11 +25,12 @@ public:
     plan.schedule = "test";
     plan.source = "spec.yaml";
     plan.microbatches = net.microbatches;
+    plan.replicas = net.replicas;
     plan.stages = net.stages;
     plan.edges = net.edges;
     plan.ranks.resize(net.ranks);
     for (const std::vector<Id> &ranks : net.collectives)
-      plan.collectives.push_back({kNone, ranks});
+      plan.collectives.push_back({kNone, ranks, 0, 0, net.replicas > 1});
   }
 
   Plan build(const Lists &lists) {
@@ -139,11 +140,26 @@ private:
     op.stream = net.streams == Streams::One
                     ? uint8_t(1)
                     : static_cast<uint8_t>(firstCollectiveStream + number);
-    Key gradients{BufferKind::Gradients, op.stage, 0};
-    if (!values.count(gradients)) // before any gradient: the test wants it so
-      values[gradients] = newBuffer(BufferKind::Gradients,
-                                    net.stages[op.stage].bytes.gradients);
-    use(gradients, Access::Update);
+    const StageBytes &bytes = net.stages[op.stage].bytes;
+    bool isNorms = info(op.op).payload == Payload::Norms;
+    Key key = isNorms ? Key{BufferKind::Norms, 0, 0}
+                      : Key{BufferKind::Gradients, op.stage, 0};
+    if (!values.count(key)) // before it is filled: the test wants it so
+      values[key] =
+          newBuffer(std::get<0>(key), isNorms ? bytes.norms : bytes.gradients);
+    use(key, Access::Update);
+  }
+
+  /// Between the two copies of a stage, on ranks 0 and 1.
+  void copyMessage(Id r) {
+    Id peer = 1 - r;
+    op.channel = isSend(op.op) ? channel(r, peer) : channel(peer, r);
+    op.stream = streamOf(isSend(op.op), peer);
+    if (isSend(op.op))
+      use({BufferKind::Gradients, op.stage, 0}, Access::Read);
+    else
+      write({BufferKind::CopyGradients, op.stage, 0},
+            net.stages[op.stage].bytes.gradients);
   }
 
   void tiedMessage(Id r) {
@@ -158,6 +174,8 @@ private:
   }
 
   void message(Id r, Id given) {
+    if (info(op.op).payload == Payload::WeightGradients)
+      return copyMessage(r);
     if (!info(op.op).perMicrobatch)
       return tiedMessage(r);
     std::vector<Id> edges = crossingEdges(net, op.op, op.stage);
@@ -179,10 +197,14 @@ private:
       write({kind, edge, op.microbatch}, net.edges[edge].bytes);
   }
 
+  static bool ofRank(BufferKind kind) {
+    return info(kind).bufferClass == BufferClass::Scratch;
+  }
+
   void state(BufferKind kind, Bytes bytes, Access access) {
     if (bytes == 0)
       return;
-    Id owner = kind == BufferKind::Workspace ? 0 : op.stage;
+    Id owner = ofRank(kind) ? 0 : op.stage;
     Key key{kind, owner, 0};
     if (!values.count(key))
       values[key] = newBuffer(kind, bytes);
@@ -195,6 +217,15 @@ private:
   void compute() {
     const StageBytes &bytes = net.stages[op.stage].bytes;
     Id s = op.stage, k = op.microbatch;
+    if (op.op == Op::AddGradients) {
+      use({BufferKind::Gradients, s, 0}, Access::Update);
+      return read({BufferKind::CopyGradients, s, 0}, true);
+    }
+    if (op.op == Op::NormGradients) {
+      state(BufferKind::Gradients, bytes.gradients, Access::Read);
+      state(BufferKind::Norms, bytes.norms, Access::Update);
+      return tiedPart();
+    }
     bool step = op.op == Op::OptimizerStep, forward = op.op == Op::Forward;
     if (op.op != Op::BackwardWeight)
       state(BufferKind::Parameters, bytes.parameters,
@@ -204,6 +235,7 @@ private:
             step ? Access::Read : Access::Update);
     if (step) {
       state(BufferKind::Optimizer, bytes.optimizer, Access::Update);
+      state(BufferKind::Norms, bytes.norms, Access::Read);
       return tiedPart();
     }
     state(BufferKind::Workspace, bytes.workspace, Access::Update);
@@ -283,7 +315,7 @@ private:
     Buffer buffer;
     buffer.kind = kind;
     buffer.bytes = bytes;
-    buffer.stage = kind == BufferKind::Workspace ? kNone : op.stage;
+    buffer.stage = ofRank(kind) ? kNone : op.stage;
     Slot slot{rank->arenaBytes, {}};
     auto &pool = freed[bytes];
     if (!info(kind).persistent && net.reuse && !pool.empty()) {

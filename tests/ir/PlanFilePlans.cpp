@@ -34,7 +34,7 @@ static Stage firstStage() {
   stage.recompute = 4'000'000'000;
   stage.parameterCount = 11;
   stage.activeParameterCount = 10;
-  stage.bytes = {22, 44, 132, 1000, 300, 70, 0, 90};
+  stage.bytes = {22, 44, 132, 1000, 300, 70, 24, 0, 90};
   stage.recomputePolicy = RecomputePolicy::Full;
   stage.offload = true;
   stage.location = {0, 12, 7};
@@ -59,10 +59,12 @@ Plan smallPlan() {
   plan.source = "spec.yaml";
   plan.timeUnit = TimeUnit::Seconds;
   plan.microbatches = 3;
+  plan.replicas = 2;
   plan.stages = {firstStage(), secondStage()};
   plan.edges = {{0, 1, 2048}};
   plan.channels = {{1, 0, 1, 5'000'000, 50'000'000'000}, {0, 1, 0, 0, 0}};
-  plan.collectives = {{2, {0, 1}, 3'000'000, 40'000'000'000}, {3, {1}, 0, 0}};
+  plan.collectives = {{2, {0, 1}, 3'000'000, 40'000'000'000},
+                      {3, {1}, 0, 0, true}};
   plan.warmup = {1, 0};
   plan.run = {{"data", "a text.txt"}, {"steps", "50"}};
   plan.memoryLimit = 80'000;
@@ -85,6 +87,7 @@ Plan smallPlan() {
                {2560, 44, 0, BufferKind::CopyGradients},
                {3328, 44, 0, BufferKind::TiedGradients},
                {2048, 90, 0, BufferKind::Checkpoint},
+               {3840, 24, kNone, BufferKind::Norms},
                {256, 400, 0, BufferKind::Offloaded}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
@@ -106,8 +109,10 @@ Plan smallPlan() {
   add(a, Op::SendTied, 0, kNone, {operand(1, read)}, {9}, 1, 0);
   add(a, Op::RecvTied, 0, kNone, {operand(9, write)}, {}, 2, 1);
   add(a, Op::AllReduceGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0, 7);
-  add(a, Op::Offload, 0, 1, {operand(10, read), operand(11, write)}, {0}, 1);
-  add(a, Op::Reload, 0, 1, {operand(11, read), operand(10, write)}, {13}, 2);
+  add(a, Op::NormGradients, 0, kNone, {operand(1, read), operand(11, update)});
+  add(a, Op::AllReduceNorms, 0, kNone, {operand(11, update)}, {13}, 2, 0);
+  add(a, Op::Offload, 0, 1, {operand(10, read), operand(12, write)}, {0}, 1);
+  add(a, Op::Reload, 0, 1, {operand(12, read), operand(10, write)}, {15}, 2);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -163,8 +168,9 @@ Stage Generator::stage() {
   stage.recompute = static_cast<Ticks>(below(2) * kMaxTicks);
   stage.parameterCount = random();
   stage.activeParameterCount = below(3);
-  stage.bytes = {below(3), below(1u << 30),          below(3), below(3),
-                 below(3), below(uint64_t(1) << 61), 0,        below(3)};
+  stage.bytes = {below(3), below(1u << 30),          below(3),  below(3),
+                 below(3), below(uint64_t(1) << 61), below(40), 0,
+                 below(3)};
   if (stage.backward)
     stage.recomputePolicy = static_cast<RecomputePolicy>(below(3));
   stage.offload = stage.backward && below(2) != 0;
@@ -195,6 +201,7 @@ void Generator::addCollectives(Plan &plan) {
       of.ranks.push_back(0);
     of.latency = static_cast<Ticks>(below(2) * below(kMaxTicks));
     of.bandwidth = below(2) * random();
+    of.overReplicas = plan.replicas > 1 && below(2) != 0;
     plan.collectives.push_back(of);
   }
 }
@@ -274,7 +281,8 @@ RankPlan Generator::rank(const Plan &plan, Id self) {
     auto kind = static_cast<BufferKind>(below(kBufferKindCount));
     Bytes arena = isOnHost(kind) ? rank.hostArenaBytes : rank.arenaBytes;
     Bytes offset = below(arena / kBufferAlignment + 1) * 256;
-    bool shared = kind == BufferKind::Workspace && below(2) != 0;
+    bool shared = kind == BufferKind::Norms ||
+                  (kind == BufferKind::Workspace && below(2) != 0);
     Id stage = shared ? kNone : static_cast<Id>(below(plan.stages.size()));
     rank.buffers.push_back({offset, below(arena - offset + 1), stage, kind});
   }
@@ -291,6 +299,7 @@ Plan Generator::plan() {
   plan.source = name();
   plan.timeUnit = static_cast<TimeUnit>(below(2));
   plan.microbatches = static_cast<uint32_t>(1 + below(10));
+  plan.replicas = static_cast<uint32_t>(below(3) + 1);
   plan.stages.resize(1 + below(5));
   for (Stage &it : plan.stages)
     it = stage();

@@ -65,7 +65,7 @@ TEST_CASE("plan file: the format moves only with its version") {
   std::string hash = contentHash(folder.file("a.plan"));
   std::string version =
       std::to_string(kPlanFileMajor) + "." + std::to_string(kPlanFileMinor);
-  CHECK(version + " " + hash == "5.0 fef3bafa79a354498310556d1e4ba2fc");
+  CHECK(version + " " + hash == "7.0 ?");
 }
 
 TEST_CASE("plan file: a rank reads its own section only") {

@@ -22,6 +22,7 @@ static Graph randomGraph(std::mt19937_64 &random) {
   graph.stages = plan.stages;
   graph.edges = plan.edges;
   graph.microbatches = plan.microbatches;
+  graph.replicas = plan.replicas;
   graph.timeUnit = plan.timeUnit;
   for (Id stage = 0; stage < graph.stages.size(); ++stage)
     for (Id microbatch = 0; microbatch < graph.microbatches; ++microbatch)

@@ -20,6 +20,7 @@ std::string refusal(const std::string &description, const std::string &run,
   sluice_stage stage{};
   stage.stages = stage.ranks = 1;
   stage.microbatches = 2;
+  stage.replicas = 1;
   stage.input_stages = stage.output_stages = &other;
   stage.input_count = inputs;
   stage.output_count = outputs;

@@ -100,14 +100,18 @@ GptStage::GptStage(const sluice_module *shipped, const GptShape &shape,
                    const GptPart &part, uint32_t index, uint32_t stages)
     : module(shipped), hasInput(!part.embedding), hasOutput(!part.head) {
   std::string description = gptLines(gptKeys(shape, part));
-  std::string run = "data=" + shape.data +
-                    "\nlearning_rate=" + std::to_string(shape.learningRate) +
-                    "\nseed=" + std::to_string(shape.seed) + "\n";
+  std::string run =
+      "data=" + shape.data +
+      "\nlearning_rate=" + std::to_string(shape.learningRate) +
+      "\nseed=" + std::to_string(shape.seed) + "\n" +
+      (shape.clipNorm > 0 ? "clip_norm=" + std::to_string(shape.clipNorm) + "\n"
+                          : "");
   const uint32_t before = index - 1, after = index + 1;
   sluice_stage stage{};
   stage.stage = stage.rank = index;
   stage.stages = stage.ranks = stages;
   stage.microbatches = shape.microbatches;
+  stage.replicas = 1;
   stage.trained = shape.trained;
   stage.input_stages = &before;
   stage.output_stages = &after;
@@ -122,12 +126,13 @@ GptStage::GptStage(const sluice_module *shipped, const GptShape &shape,
   gradients = AlignedBytes(bytes.gradients);
   optimizer = AlignedBytes(bytes.optimizer);
   workspace = AlignedBytes(bytes.workspace);
+  norms = AlignedBytes(bytes.norms);
   for (uint32_t i = 0; i < shape.microbatches; ++i) {
     saved.emplace_back(bytes.saved);
     kept.emplace_back(bytes.kept);
   }
   sluice_state state{parameters.buffer(), gradients.buffer(),
-                     optimizer.buffer(), workspace.buffer()};
+                     optimizer.buffer(), workspace.buffer(), norms.buffer()};
   check(module->bind(instance, &state, &error), error);
 }
 
@@ -172,6 +177,11 @@ void GptStage::backwardWeight(uint64_t step, uint32_t microbatch) {
   sluice_error error;
   sluice_call arguments = call(step, microbatch);
   check(module->backward_weight(instance, &arguments, &error), error);
+}
+
+void GptStage::normGradients(const sluice_buffer *tied) {
+  sluice_error error;
+  check(module->norm_gradients(instance, tied, nullptr, &error), error);
 }
 
 void GptStage::optimizerStep(uint64_t step, const sluice_buffer *tied) {
@@ -238,16 +248,35 @@ void GptPipeline::beginStep(uint64_t step) {
     stage->beginStep(step);
 }
 
-void GptPipeline::optimizerStep(uint64_t step) {
+sluice_buffer GptPipeline::tiedOf(size_t stage) const {
+  bool isFirst = stage == 0, isLast = stage + 1 == stages.size();
+  if (tiedBytes == 0 || isFirst == isLast)
+    return {};
+  GptStage &other = isFirst ? *stages.back() : *stages.front();
+  return {other.gradients.buffer().data, tiedBytes};
+}
+
+void GptPipeline::normGradients() {
   for (size_t i = 0; i < stages.size(); ++i) {
-    bool isFirst = i == 0, isLast = i + 1 == stages.size();
-    if (tiedBytes == 0 || isFirst == isLast) {
-      stages[i]->optimizerStep(step);
-      continue;
-    }
-    GptStage &other = isFirst ? *stages.back() : *stages.front();
-    sluice_buffer tied = {other.gradients.buffer().data, tiedBytes};
-    stages[i]->optimizerStep(step, &tied);
+    sluice_buffer tied = tiedOf(i);
+    stages[i]->normGradients(tied.data ? &tied : nullptr);
+  }
+  const size_t count = stages[0]->bytes.norms / sizeof(double);
+  for (size_t n = 0; n < count; ++n) {
+    double sum = 0;
+    for (auto &stage : stages)
+      sum += stage->norms.as<double>()[n];
+    for (auto &stage : stages)
+      stage->norms.as<double>()[n] = sum;
+  }
+}
+
+void GptPipeline::optimizerStep(uint64_t step) {
+  if (stages[0]->bytes.norms != 0)
+    normGradients();
+  for (size_t i = 0; i < stages.size(); ++i) {
+    sluice_buffer tied = tiedOf(i);
+    stages[i]->optimizerStep(step, tied.data ? &tied : nullptr);
   }
 }
 

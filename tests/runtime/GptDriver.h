@@ -23,6 +23,7 @@ struct GptShape {
   uint32_t sequence = 5, positions = 6, rows = 2, layers = 2;
   uint32_t microbatches = 2;
   double learningRate = 0.01;
+  double clipNorm = 0; ///< 0: none
   uint64_t seed = 7;
   bool trained = true;
   bool tied = false; ///< embedding and output matrix
@@ -79,13 +80,14 @@ public:
   void backwardInput(uint64_t step, uint32_t microbatch,
                      sluice_buffer outputGradient, sluice_buffer inputGradient);
   void backwardWeight(uint64_t step, uint32_t microbatch);
+  void normGradients(const sluice_buffer *tied = nullptr);
   void optimizerStep(uint64_t step, const sluice_buffer *tied = nullptr);
   /// NaN on a stage without a loss.
   double loss();
   std::vector<sluice_tensor> tensors();
 
   sluice_bytes bytes{};
-  AlignedBytes parameters, gradients, optimizer, workspace;
+  AlignedBytes parameters, gradients, optimizer, workspace, norms;
 
 private:
   sluice_call call(uint64_t step, uint32_t microbatch) const;
@@ -108,6 +110,9 @@ public:
   void backwardInput(uint64_t step, uint32_t microbatch);
   void backwardWeight(uint64_t step, uint32_t microbatch);
   void beginStep(uint64_t step);
+  /// Norms of all stages' tensors, and their sums over the stages.
+  void normGradients();
+  /// With the norms before it, where the run clips.
   void optimizerStep(uint64_t step);
   double loss() { return stages.back()->loss(); }
   /// All forwards, then all backwards (fused), then the optimizer.
@@ -118,6 +123,9 @@ public:
   std::vector<std::unique_ptr<GptStage>> stages;
 
 private:
+  /// The table's gradients of the stage that `stage` is tied to; none without.
+  sluice_buffer tiedOf(size_t stage) const;
+
   uint32_t microbatches;
   uint64_t tiedBytes;
   /// [stage][microbatch]: what leaves a stage, and its gradient.

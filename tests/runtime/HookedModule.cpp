@@ -107,6 +107,11 @@ int addGradients(void *instance, const sluice_buffer *other, void *stream,
   return synthetic().add_gradients(self(instance).inner, other, stream, error);
 }
 
+int normGradients(void *instance, const sluice_buffer *tied, void *stream,
+                  sluice_error *error) {
+  return synthetic().norm_gradients(self(instance).inner, tied, stream, error);
+}
+
 int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
                   void *stream, sluice_error *error) {
   if (int code = before("optimizer_step", self(instance).stage, nullptr, error))
@@ -151,6 +156,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    backwardInput,
                                    backwardWeight,
                                    addGradients,
+                                   normGradients,
                                    optimizerStep,
                                    loss,
                                    tensorCount,

@@ -59,7 +59,7 @@ TEST_CASE("runtime: a table that does not fit is refused",
   table.version = 7;
   CHECK(checkModule(&table, "module x.so").message() ==
         "module x.so has version 7 of the interface of stage modules, this "
-        "program 5");
+        "program 6");
   table = *sluice_synthetic_module();
   table.backward_weight = nullptr;
   const Status status = checkModule(&table, "module x.so");

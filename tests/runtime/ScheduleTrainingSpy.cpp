@@ -92,6 +92,11 @@ int addGradients(void *instance, const sluice_buffer *other, void *stream,
   });
 }
 
+int normGradients(void *instance, const sluice_buffer *tied, void *stream,
+                  sluice_error *error) {
+  return inner->norm_gradients(self(instance).instance, tied, stream, error);
+}
+
 int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
                   void *stream, sluice_error *error) {
   return spied(instance, SpyMoment::OptimizerStep, nullptr, [&](void *stage) {
@@ -128,6 +133,7 @@ constexpr sluice_module kSpy = {SLUICE_MODULE_VERSION,
                                 backwardInput,
                                 backwardWeight,
                                 addGradients,
+                                normGradients,
                                 optimizerStep,
                                 loss,
                                 tensorCount,

@@ -25,6 +25,7 @@ public:
     facts.tied_bytes = tiedTo == SLUICE_NO_STAGE ? 0 : 16;
     facts.stages = 8;
     facts.microbatches = 4;
+    facts.replicas = 1;
     input = number - 1;
     output = number + 1;
     facts.input_stages = &input;

@@ -66,6 +66,8 @@ static void explainCollectives(const Plan &plan, llvm::raw_ostream &out) {
     std::string ranks;
     for (Id rank : of.ranks)
       ranks += (ranks.empty() ? "" : " ") + std::to_string(rank);
+    if (of.overReplicas)
+      ranks += " of " + std::to_string(plan.replicas) + " replicas";
     table.add({std::to_string(of.communicator),
                std::to_string(traffic[c].messages), traffic[c].size(), ranks},
               "   " + traffic[c].names());

@@ -96,8 +96,9 @@ static void printTimes(llvm::raw_ostream &out, const Plan &plan,
   out << "measured " << seconds(median(steps)) << " (median of " << steps.size()
       << (steps.size() == 1 ? " step)\n" : " steps)\n");
   unsigned cores = std::thread::hardware_concurrency();
-  if (plan.ranks.size() > cores && cores != 0)
-    out << "cores: " << plan.ranks.size() << " ranks share " << cores
+  uint64_t ranks = plan.ranks.size() * uint64_t(plan.replicas);
+  if (ranks > cores && cores != 0)
+    out << "cores: " << ranks << " ranks share " << cores
         << (cores == 1 ? " core" : " cores")
         << "; the prediction lets all ranks compute at once, these cannot\n";
 }
@@ -119,6 +120,8 @@ static void printMemory(llvm::raw_ostream &out, const Arguments &arguments,
           << ", allocated " << shown(result.hostArenaBytes[rank]);
     out << "\n";
   }
+  if (plan.replicas > 1)
+    out << "replicas: " << plan.replicas << ", each with ranks like these\n";
   rusage usage{};
   if (::getrusage(RUSAGE_SELF, &usage) == 0)
     out << "process: " << shown(Bytes(usage.ru_maxrss) * 1024)

@@ -205,6 +205,15 @@ void Reader::run(std::string_view text) {
   Lines lines = split(text, "run section");
   if (const std::string_view *value = find(lines, runkeys::kData, false))
     config.data = *value;
+  if (const std::string_view *value = find(lines, runkeys::kClipNorm, false))
+    if (!parse(*value, config.clipNorm) || !std::isfinite(config.clipNorm) ||
+        config.clipNorm <= 0)
+      fault("clip_norm is " + quoted(*value) + ", not a finite number over 0");
+  if (const std::string_view *value =
+          find(lines, runkeys::kGradientGroups, false))
+    if (!parse(*value, config.gradientGroups) || config.gradientGroups == 0)
+      fault("gradient_groups is " + quoted(*value) +
+            ", not a whole number from 1 to " + std::to_string(UINT32_MAX));
   if (const std::string_view *value =
           find(lines, runkeys::kLearningRate, false))
     if (!parse(*value, config.learningRate) ||
@@ -257,6 +266,10 @@ void Reader::relations() {
     fault("the plan has 0 microbatches");
   if (c.recompute > SLUICE_RECOMPUTE_FULL)
     fault("recompute is " + text(c.recompute) + ", which is no policy");
+  if (c.microbatches % c.gradientGroups != 0)
+    fault("gradient_groups is " + text(c.gradientGroups) +
+          ", which does not divide the " + text(c.microbatches) +
+          " microbatches of a step");
   extents();
 }
 

@@ -28,10 +28,17 @@ struct Config {
   bool embedding = false, head = false;
   bool tied = false; ///< the table of tokens is the output matrix too
   std::string data;  ///< path of the text; empty if none was given
+  /// Groups of a step's microbatches whose gradients are summed apart, and then
+  /// in order.
+  uint32_t gradientGroups = 1;
+  /// Norm of the whole model's gradients at most; 0: they are not clipped.
+  double clipNorm = 0;
   double learningRate = 1e-3;
   uint64_t seed = 1;
 
   size_t tokens() const { return size_t(sequence) * microbatchSize; }
+  /// Microbatches of a group.
+  uint32_t groupSize() const { return microbatches / gradientGroups; }
   size_t headSize() const { return hidden / heads; }
   /// Whether it has the table of tokens, and whether another stage has it too.
   bool hasTable() const { return embedding || (tied && head); }
@@ -63,8 +70,8 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
 /// Sums that do not fit 64 bits stay at the largest value.
 struct Needs {
   uint64_t parameters = 0;
-  /// As many as parameters; where tied embedding and head are in one stage,
-  /// those of the table twice: the head's stand last.
+  /// Of one sum: as many as parameters; where tied embedding and head are in
+  /// one stage, those of the table twice: the head's stand last.
   uint64_t gradients = 0;
   uint64_t saved = 0, kept = 0, checkpoint = 0, workspace = 0;
   uint64_t input = 0, output = 0;

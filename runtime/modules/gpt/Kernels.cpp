@@ -257,8 +257,35 @@ void addRows(Real *sum, const Real *a, size_t rows, size_t width) {
     addTo(sum, a + i * width, width);
 }
 
-AdamW::AdamW(double rate, uint64_t step)
-    : learningRate(rate),
+template <typename Real>
+double sumOfSquares(Sum<Real> gradients, size_t count) {
+  constexpr size_t kSums = 8;
+  double sums[kSums] = {};
+  auto add = [&](size_t begin, size_t size) {
+    for (size_t lane = 0; lane < size; ++lane) {
+      Real gradient = gradients.part[begin + lane];
+      if (gradients.other)
+        gradient += gradients.other[begin + lane];
+      sums[lane] += double(gradient) * double(gradient);
+    }
+  };
+  size_t begin = 0;
+  for (; begin + kSums <= count; begin += kSums)
+    add(begin, kSums);
+  add(begin, count - begin);
+  double total = 0;
+  for (double sum : sums)
+    total += sum;
+  return total;
+}
+
+double clipFactor(double norm, double limit) {
+  constexpr double kEpsilon = 1e-6;
+  return std::min(1.0, limit / (norm + kEpsilon));
+}
+
+AdamW::AdamW(double rate, uint64_t step, double factor)
+    : learningRate(rate), gradientFactor(factor),
       meanCorrection(1 / (1 - std::pow(kMeanRate, double(step) + 1))),
       squareCorrection(1 / (1 - std::pow(kSquareRate, double(step) + 1))) {}
 
@@ -270,11 +297,13 @@ void AdamW::update(Real *parameters, Sum<Real> gradients, Real *mean,
   const Real correct1 = Real(meanCorrection);
   const Real correct2 = Real(squareCorrection);
   const Real step = Real(learningRate), epsilon = Real(kEpsilon);
+  const Real factor = Real(gradientFactor);
   const Real keep = Real(1 - (decay ? learningRate * kDecay : 0));
   for (size_t i = 0; i < count; ++i) {
     Real gradient = gradients.part[i];
     if (gradients.other)
       gradient += gradients.other[i];
+    gradient *= factor;
     mean[i] = rate1 * mean[i] + new1 * gradient;
     square[i] = rate2 * square[i] + new2 * gradient * gradient;
     parameters[i] =
@@ -300,6 +329,7 @@ void AdamW::update(Real *parameters, Sum<Real> gradients, Real *mean,
   template void addRow(const Real *, const Real *, Real *, size_t, size_t);    \
   template void addTo(Real *, const Real *, size_t);                           \
   template void addRows(Real *, const Real *, size_t, size_t);                 \
+  template double sumOfSquares(Sum<Real>, size_t);                             \
   template void AdamW::update(Real *, Sum<Real>, Real *, Real *, size_t, bool) \
       const;
 

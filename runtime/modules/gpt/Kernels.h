@@ -75,10 +75,21 @@ template <typename Real> struct Sum {
   const Real *part, *other; ///< other: null for one place
 };
 
+/// Sum of the squares of gradients, in a fixed order, by eight sums that are
+/// then added.
+template <typename Real> double sumOfSquares(Sum<Real> gradients, size_t count);
+
+/// By what gradients of norm `norm` are multiplied, so that it is at most
+/// `limit`: limit / (norm + 1e-6) where that is below 1 (PyTorch,
+/// clip_grad_norm_, which takes it from Pascanu et al., "On the difficulty of
+/// training recurrent neural networks", 2013).
+double clipFactor(double norm, double limit);
+
 /// AdamW (Loshchilov and Hutter, "Decoupled weight decay regularization",
-/// 2019): β = 0.9 and 0.95, ε = 1e-8, no clipping. `step` counts from 0.
+/// 2019): β = 0.9 and 0.95, ε = 1e-8, of gradients times `factor`. `step`
+/// counts from 0.
 struct AdamW {
-  AdamW(double rate, uint64_t step);
+  AdamW(double rate, uint64_t step, double factor = 1);
 
   template <typename Real>
   void update(Real *parameters, Sum<Real> gradients, Real *mean, Real *square,
@@ -88,7 +99,7 @@ struct AdamW {
   static constexpr double kEpsilon = 1e-8, kDecay = 0.1;
 
 private:
-  double learningRate;
+  double learningRate, gradientFactor;
   double meanCorrection, squareCorrection; ///< 1 / (1 - β^(step+1))
 };
 

@@ -136,6 +136,13 @@ int addGradients(void *instance, const sluice_buffer *other, void *,
 }
 
 template <typename Real>
+int normGradients(void *instance, const sluice_buffer *tied, void *,
+                  sluice_error *error) {
+  return guarded(error,
+                 [&] { return stateOf<Real>(instance).normGradients(tied); });
+}
+
+template <typename Real>
 int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
                   void *, sluice_error *error) {
   return guarded(
@@ -176,6 +183,7 @@ template <typename Real> constexpr sluice_module moduleNamed(const char *name) {
           backwardInput<Real>,
           backwardWeight<Real>,
           addGradients<Real>,
+          normGradients<Real>,
           optimizerStep<Real>,
           loss<Real>,
           tensorCount<Real>,

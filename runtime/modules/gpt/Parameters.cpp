@@ -21,7 +21,8 @@ void append(const std::array<TensorShape, N> &shapes, const std::string &prefix,
   for (const TensorShape &shape : shapes) {
     if (shape.elements != 0)
       tensors.push_back({prefix + std::string(shape.name), position, offset,
-                         shape.elements, shape.initial, shape.matrix});
+                         shape.elements, shape.initial, shape.matrix,
+                         shape.byInput});
     offset += shape.elements;
     ++position;
   }
@@ -41,32 +42,38 @@ embeddingTensors(const Config &config) {
   const uint64_t h = config.hidden;
   const uint64_t positions = config.embedding ? config.positions : 0;
   const uint64_t table = config.hasTable() ? config.table() : 0;
-  return {{{"token", table, Initial::Normal, true},
-           {"position", positions * h, Initial::Normal, true}}};
+  return {{{"token", table, Initial::Normal, true, config.embedding},
+           {"position", positions * h, Initial::Normal, true, true}}};
 }
 
 std::array<TensorShape, kBlockTensors> blockTensors(const Config &config) {
   const uint64_t h = config.hidden, ffn = config.ffn;
-  return {{{"norm1.weight", h, Initial::One, false},
-           {"norm1.bias", h, Initial::Zero, false},
-           {"attention.qkv.weight", 3 * h * h, Initial::Normal, true},
-           {"attention.qkv.bias", 3 * h, Initial::Zero, false},
-           {"attention.projection.weight", h * h, Initial::Residual, true},
-           {"attention.projection.bias", h, Initial::Zero, false},
-           {"norm2.weight", h, Initial::One, false},
-           {"norm2.bias", h, Initial::Zero, false},
-           {"mlp.up.weight", ffn * h, Initial::Normal, true},
-           {"mlp.up.bias", ffn, Initial::Zero, false},
-           {"mlp.down.weight", h * ffn, Initial::Residual, true},
-           {"mlp.down.bias", h, Initial::Zero, false}}};
+  return {
+      {{"norm1.weight", h, Initial::One, false, true},
+       {"norm1.bias", h, Initial::Zero, false, true},
+       {"attention.qkv.weight", 3 * h * h, Initial::Normal, true, false},
+       {"attention.qkv.bias", 3 * h, Initial::Zero, false, false},
+       {"attention.projection.weight", h * h, Initial::Residual, true, false},
+       {"attention.projection.bias", h, Initial::Zero, false, false},
+       {"norm2.weight", h, Initial::One, false, true},
+       {"norm2.bias", h, Initial::Zero, false, true},
+       {"mlp.up.weight", ffn * h, Initial::Normal, true, false},
+       {"mlp.up.bias", ffn, Initial::Zero, false, false},
+       {"mlp.down.weight", h * ffn, Initial::Residual, true, false},
+       {"mlp.down.bias", h, Initial::Zero, false, false}}};
 }
 
 std::array<TensorShape, kHeadTensors> headTensors(const Config &config) {
   const uint64_t h = config.hidden;
-  return {
-      {{"norm.weight", h, Initial::One, false},
-       {"norm.bias", h, Initial::Zero, false},
-       {"weight", config.tied ? 0 : config.table(), Initial::Normal, true}}};
+  return {{{"norm.weight", h, Initial::One, false, true},
+           {"norm.bias", h, Initial::Zero, false, true},
+           {"weight", config.tied ? 0 : config.table(), Initial::Normal, true,
+            false}}};
+}
+
+uint64_t tensorPositions(const Config &config) {
+  return kEmbeddingTensors + uint64_t(config.layers) * kBlockTensors +
+         kHeadTensors;
 }
 
 std::vector<Tensor> tensorsOf(const Config &config) {

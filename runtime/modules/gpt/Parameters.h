@@ -28,7 +28,8 @@ struct TensorShape {
   std::string_view name; ///< within its part
   uint64_t elements;
   Initial initial;
-  bool matrix; ///< two dimensions: has weight decay
+  bool matrix;  ///< two dimensions: has weight decay
+  bool byInput; ///< backwardInput adds to its gradients, else backwardWeight
 };
 
 enum EmbeddingTensor : uint8_t { Token, Position, kEmbeddingTensors };
@@ -95,8 +96,11 @@ struct Tensor {
   size_t offset;     ///< in the stage's buffers, in elements
   size_t elements;
   Initial initial;
-  bool matrix;
+  bool matrix, byInput; ///< as TensorShape
 };
+
+/// Positions that tensors of the model have.
+uint64_t tensorPositions(const Config &config);
 
 /// The stage's tensors in the order of the model.
 std::vector<Tensor> tensorsOf(const Config &config);

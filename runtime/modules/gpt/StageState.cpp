@@ -5,6 +5,7 @@
 #include "runtime/modules/gpt/MatrixProduct.h"
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -90,7 +91,8 @@ Status StageState<Real>::create(const sluice_stage &stage,
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
-  if (Status status = prepareMatrixProducts(stage.ranks); !status.ok())
+  if (Status status = prepareMatrixProducts(stage.ranks * stage.replicas);
+      !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
     if (Status status = state->text.read(state->config); !status.ok())
@@ -110,8 +112,11 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
         saturatingSum(needs.workspace, saturatingSum(needs.saved, needs.kept)));
     return bytes;
   }
-  bytes.gradients = bytesOf<Real>(needs.gradients);
+  bytes.gradients = bytesOf<Real>(
+      saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
   bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
+  if (config.clipNorm > 0)
+    bytes.norms = saturatingProduct(tensorPositions(config), sizeof(double));
   bytes.saved = bytesOf<Real>(needs.saved);
   bytes.kept = bytesOf<Real>(needs.kept);
   bytes.checkpoint = bytesOf<Real>(needs.checkpoint);
@@ -124,13 +129,16 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   Status status = enough({{"parameter", memory.parameters, need.parameters},
                           {"gradient", memory.gradients, need.gradients},
                           {"optimizer", memory.optimizer, need.optimizer},
-                          {"workspace", memory.workspace, need.workspace}});
+                          {"workspace", memory.workspace, need.workspace},
+                          {"norm", memory.norms, need.norms}});
   if (!status.ok())
     return status;
   parameters = as<Real>(memory.parameters);
   gradients = as<Real>(memory.gradients);
+  sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
   optimizer = as<Real>(memory.optimizer);
   workspace = as<Real>(memory.workspace);
+  norms = as<double>(memory.norms);
   table = tensorsOf(config);
   initialise(config, table, parameters);
   if (config.trained)
@@ -192,16 +200,81 @@ Status StageState<Real>::checkBackwardInput(const sluice_call &call) const {
   if (status.ok())
     status = checkSide(!config.head, "output gradient", call.output_count,
                        call.output_gradients, need.output);
+  if (status.ok())
+    status = checkGroup(byInput, call);
   return status.ok() ? checkSaved(call) : status;
 }
 
 template <typename Real>
 Status StageState<Real>::checkBackwardWeight(const sluice_call &call) const {
-  return checkKept(call);
+  Status status = checkKept(call);
+  return status.ok() ? checkGroup(byWeight, call) : status;
+}
+
+//===----------------------------------------------------------------------===//
+// Groups of microbatches
+//===----------------------------------------------------------------------===//
+
+/// There is room for the sum of one group: its microbatches come one after the
+/// other.
+template <typename Real>
+Status StageState<Real>::checkGroup(const Group &group,
+                                    const sluice_call &call) const {
+  if (group.done == 0 || call.microbatch / config.groupSize() == group.number)
+    return Status();
+  return Status::environment(
+      "microbatch " + std::to_string(call.microbatch) + " comes while group " +
+      std::to_string(group.number) + " of gradient_groups has " +
+      std::to_string(group.done) + " of its " +
+      std::to_string(config.groupSize()) + " microbatches");
+}
+
+template <typename Real> Status StageState<Real>::checkGroupsWhole() const {
+  for (const Group *group : {&byInput, &byWeight})
+    if (group->done != 0)
+      return Status::environment(
+          "the step ends while group " + std::to_string(group->number) +
+          " of gradient_groups has " + std::to_string(group->done) +
+          " of its " + std::to_string(config.groupSize()) + " microbatches");
+  return Status();
+}
+
+/// After a call that has added to gradients: adds the sum of a group that is
+/// whole to that of the groups before.
+template <typename Real>
+void StageState<Real>::endCall(Group &group, const sluice_call &call) {
+  if (sums == gradients)
+    return;
+  group.number = call.microbatch / config.groupSize();
+  if (++group.done != config.groupSize())
+    return;
+  addSums(&group == &byInput, group.first);
+  group.done = 0;
+  group.first = false;
+}
+
+template <typename Real>
+void StageState<Real>::addSums(bool isByInput, bool isFirst) {
+  for (const Tensor &t : table)
+    if (t.byInput == isByInput)
+      addSum(t.offset, t.elements, isFirst);
+  if (!isByInput && config.tied && config.head && config.embedding)
+    addSum(outputGradients(), config.table(), isFirst);
+}
+
+/// The first sum is taken as it is, as an all-reduce takes that of the first
+/// rank.
+template <typename Real>
+void StageState<Real>::addSum(size_t offset, size_t count, bool isFirst) {
+  if (isFirst)
+    std::copy_n(sums + offset, count, gradients + offset);
+  else
+    addTo(gradients + offset, sums + offset, count);
+  std::fill_n(sums + offset, count, Real(0));
 }
 
 template <typename Real> Embedding<Real> StageState<Real>::embedding() const {
-  return {{parameters, &embeddingLayout}, {gradients, &embeddingLayout}};
+  return {{parameters, &embeddingLayout}, {sums, &embeddingLayout}};
 }
 
 template <typename Real>
@@ -209,7 +282,7 @@ Block<Real> StageState<Real>::block(size_t index, Real *kept,
                                     Real *probabilities) const {
   size_t start = firstBlock + index * blockLayout.tensors.back();
   return {{parameters + start, &blockLayout.tensors},
-          {gradients + start, &blockLayout.tensors},
+          {sums + start, &blockLayout.tensors},
           {kept, &blockLayout.kept},
           probabilities};
 }
@@ -243,12 +316,12 @@ Head<Real> StageState<Real>::head(const sluice_call &call) const {
 template <typename Real> Head<Real> StageState<Real>::head(Real *kept) const {
   const Pieces<const Real, kHeadTensors> weights = {parameters + headStart,
                                                     &headLayout.tensors};
-  const Pieces<Real, kHeadTensors> sums = {gradients + headStart,
-                                           &headLayout.tensors};
+  const Pieces<Real, kHeadTensors> added = {sums + headStart,
+                                            &headLayout.tensors};
   return {weights,
-          sums,
+          added,
           config.tied ? parameters : weights[HeadWeight],
-          config.tied ? outputGradients() : sums[HeadWeight],
+          config.tied ? sums + outputGradients() : added[HeadWeight],
           {kept, &headLayout.kept}};
 }
 
@@ -262,8 +335,13 @@ Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
 }
 
 template <typename Real> void StageState<Real>::beginStep() {
-  if (config.trained)
+  if (config.trained) {
     std::fill_n(gradients, needs.gradients, Real(0));
+    std::fill_n(sums, needs.gradients, Real(0));
+    if (config.clipNorm > 0)
+      std::fill_n(norms, tensorPositions(config), 0.0);
+  }
+  byInput = byWeight = {};
   lossSum = 0;
   lossCount = 0;
 }
@@ -350,9 +428,10 @@ void StageState<Real>::recompute(const sluice_call &call) {
 template <typename Real>
 void StageState<Real>::backwardInput(const sluice_call &call) {
   const size_t elements = config.tokens() * config.hidden;
-  if (config.embedding && config.stageLayers == 0 && !config.head)
-    return embedding().backward(batch(call),
-                                as<Real>(call.output_gradients[0]));
+  if (config.embedding && config.stageLayers == 0 && !config.head) {
+    embedding().backward(batch(call), as<Real>(call.output_gradients[0]));
+    return endCall(byInput, call);
+  }
   // The gradient as it walks from the last layer to the first.
   Real *chain =
       config.embedding ? workspace : as<Real>(call.input_gradients[0]);
@@ -365,6 +444,7 @@ void StageState<Real>::backwardInput(const sluice_call &call) {
     block(i, call).backwardInput(config, chain, scratch);
   if (config.embedding)
     embedding().backward(batch(call), chain);
+  endCall(byInput, call);
 }
 
 template <typename Real>
@@ -373,10 +453,13 @@ void StageState<Real>::backwardWeight(const sluice_call &call) {
     block(i, call).backwardWeight(config);
   if (config.head)
     head(call).backwardWeight(config);
+  endCall(byWeight, call);
 }
 
 template <typename Real>
 Status StageState<Real>::addGradients(const sluice_buffer &other) {
+  if (Status status = checkGroupsWhole(); !status.ok())
+    return status;
   if (other.bytes < bytesOf<Real>(needs.gradients))
     return Status::input("the other copy's gradients have " +
                          std::to_string(other.bytes) + " bytes, not " +
@@ -390,9 +473,9 @@ Status StageState<Real>::addGradients(const sluice_buffer &other) {
 /// The table of tokens is the first tensor. Embedding and head have summed its
 /// gradients apart, and they stay so: another stage may still read them.
 template <typename Real>
-Status StageState<Real>::optimizerStep(uint64_t step,
-                                       const sluice_buffer *tied) {
-  const Real *more = nullptr;
+Status StageState<Real>::tiedPart(const sluice_buffer *tied,
+                                  const Real *&more) const {
+  more = nullptr;
   if (config.sharesTable()) {
     if (!tied || tied->bytes < bytesOf<Real>(config.table()))
       return Status::input("the step gets " +
@@ -401,9 +484,44 @@ Status StageState<Real>::optimizerStep(uint64_t step,
                            std::to_string(bytesOf<Real>(config.table())));
     more = as<Real>(*tied);
   } else if (config.tied && config.head) {
-    more = outputGradients();
+    more = gradients + outputGradients();
   }
-  const AdamW adamW(config.learningRate, step);
+  return checkGroupsWhole();
+}
+
+template <typename Real>
+Status StageState<Real>::normGradients(const sluice_buffer *tied) {
+  const Real *more = nullptr;
+  if (Status status = tiedPart(tied, more); !status.ok())
+    return status;
+  if (config.clipNorm <= 0)
+    return Status::input("norms are asked for, but the run has no clip_norm");
+  const bool othersTable = config.sharesTable() && !config.embedding;
+  for (const Tensor &t : table)
+    if (t.offset != 0 || !othersTable)
+      norms[t.position] = sumOfSquares(
+          Sum<Real>{gradients + t.offset, t.offset == 0 ? more : nullptr},
+          t.elements);
+  return {};
+}
+
+/// Over the tensors in order of the model.
+template <typename Real> double StageState<Real>::clippedBy() const {
+  if (config.clipNorm <= 0)
+    return 1;
+  double sum = 0;
+  for (uint64_t i = 0; i < tensorPositions(config); ++i)
+    sum += norms[i];
+  return clipFactor(std::sqrt(sum), config.clipNorm);
+}
+
+template <typename Real>
+Status StageState<Real>::optimizerStep(uint64_t step,
+                                       const sluice_buffer *tied) {
+  const Real *more = nullptr;
+  if (Status status = tiedPart(tied, more); !status.ok())
+    return status;
+  const AdamW adamW(config.learningRate, step, clippedBy());
   Real *mean = optimizer, *square = optimizer + needs.parameters;
   for (const Tensor &t : table)
     adamW.update(

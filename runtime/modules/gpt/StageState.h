@@ -33,6 +33,9 @@ public:
   void backwardWeight(const sluice_call &call);
   /// Adds what another copy of the stage has summed; refuses too few bytes.
   Status addGradients(const sluice_buffer &other);
+  /// Writes the norms of the stage's tensors; of a table that two stages hold,
+  /// that with the embedding does.
+  Status normGradients(const sluice_buffer *tied);
   /// `tied` is null where the stage is tied to no other.
   Status optimizerStep(uint64_t step, const sluice_buffer *tied);
   /// Whether there is a loss; its mean over the step's microbatches so far.
@@ -48,9 +51,26 @@ public:
 private:
   explicit StageState(Config configuration);
 
+  /// The group whose gradients are being summed by the calls of one kind.
+  struct Group {
+    uint32_t number = 0;
+    uint32_t done = 0; ///< microbatches of it; 0: none is begun
+    bool first = true; ///< in the step
+  };
+
+  /// Other gradients of the table that are to be added to its first ones, null
+  /// without any.
+  Status tiedPart(const sluice_buffer *tied, const Real *&more) const;
+  double clippedBy() const;
+
   Status checkKept(const sluice_call &call) const;
   Status checkSaved(const sluice_call &call) const;
   Status checkBound() const;
+  Status checkGroup(const Group &group, const sluice_call &call) const;
+  Status checkGroupsWhole() const;
+  void endCall(Group &group, const sluice_call &call);
+  void addSums(bool isByInput, bool isFirst);
+  void addSum(size_t offset, size_t count, bool isFirst);
   sluice_call withScratch(sluice_call call) const;
   Batch batch(const sluice_call &call) const {
     return {config, text, call.step, call.microbatch};
@@ -68,9 +88,9 @@ private:
   double fill(const sluice_call &call) const;
   double passThrough(const sluice_call &call) const;
 
-  /// Gradients of the table by its use as output matrix.
-  Real *outputGradients() const {
-    return config.embedding ? gradients + needs.parameters : gradients;
+  /// Where the gradients of the table by its use as output matrix start.
+  size_t outputGradients() const {
+    return config.embedding ? needs.parameters : 0;
   }
 
   Config config;
@@ -84,7 +104,11 @@ private:
   size_t firstBlock, headStart;
 
   Real *parameters = nullptr, *gradients = nullptr;
+  Real *sums = nullptr; ///< what the calls add to: `gradients`, or of groups
+                        ///< those of the one at hand
+  Group byInput, byWeight;
   Real *optimizer = nullptr, *workspace = nullptr;
+  double *norms = nullptr; ///< squared, by position of the tensor
   double lossSum = 0;
   uint64_t lossCount = 0;
 };

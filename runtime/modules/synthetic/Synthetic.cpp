@@ -208,8 +208,11 @@ Clock::time_point startOf(double seconds) {
 //===----------------------------------------------------------------------===//
 
 int create(const sluice_stage *stage, void **instance, sluice_error *) {
-  *instance = new Synthetic{
-      *stage, {}, std::vector<Keeper>(stage->microbatches, Keeper::Nobody)};
+  *instance =
+      new Synthetic{*stage,
+                    {},
+                    std::vector<Keeper>(stage->microbatches / stage->replicas,
+                                        Keeper::Nobody)};
   return 0;
 }
 
@@ -271,12 +274,17 @@ Content own(const Synthetic &stage, Kind kind, const sluice_call &call) {
           call.microbatch};
 }
 
+/// Of a microbatch, which is one of its replica's.
+Keeper &keeperOf(Synthetic &stage, const sluice_call &call) {
+  return stage.keepers[call.microbatch % stage.keepers.size()];
+}
+
 /// Writes `kept`, if there is one, as a forward leaves it.
 void keep(Synthetic &stage, const sluice_call &call) {
   if (call.kept.bytes == 0)
     return;
   fill(call.kept, own(stage, Kind::KeptByForward, call));
-  stage.keepers[call.microbatch] = Keeper::Forward;
+  keeperOf(stage, call) = Keeper::Forward;
 }
 
 int forward(void *instance, const sluice_call *call, sluice_error *error) {
@@ -319,7 +327,7 @@ int recompute(void *instance, const sluice_call *call, sluice_error *error) {
 int passKept(Synthetic &stage, const sluice_call &call, sluice_error *error) {
   if (call.kept.bytes == 0)
     return 0;
-  Keeper &keeper = stage.keepers[call.microbatch];
+  Keeper &keeper = keeperOf(stage, call);
   if (keeper == Keeper::Forward &&
       check(call.kept, own(stage, Kind::KeptByForward, call), error))
     return 1;
@@ -357,7 +365,7 @@ int backwardWeight(void *instance, const sluice_call *call,
   Synthetic &stage = self(instance);
   const Clock::time_point start = startOf(stage.facts.backward_weight_seconds);
   if (call->kept.bytes != 0) {
-    const Kind kind = stage.keepers[call->microbatch] == Keeper::Forward
+    const Kind kind = keeperOf(stage, *call) == Keeper::Forward
                           ? Kind::KeptByForward
                           : Kind::KeptByBackward;
     if (check(call->kept, own(stage, kind, *call), error))
@@ -371,6 +379,11 @@ int backwardWeight(void *instance, const sluice_call *call,
 int addGradients(void *instance, const sluice_buffer *other, void *,
                  sluice_error *error) {
   return checkGradients(self(instance), *other, 1, error);
+}
+
+/// It has no tensors.
+int normGradients(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
 }
 
 int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
@@ -422,6 +435,7 @@ constexpr sluice_module kModule = {SLUICE_MODULE_VERSION,
                                    backwardInput,
                                    backwardWeight,
                                    addGradients,
+                                   normGradients,
                                    optimizerStep,
                                    loss,
                                    tensorCount,

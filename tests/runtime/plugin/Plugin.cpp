@@ -18,6 +18,9 @@ static int compute(void *, const sluice_call *, sluice_error *) { return 0; }
 static int add(void *, const sluice_buffer *, void *, sluice_error *) {
   return 0;
 }
+static int norm(void *, const sluice_buffer *, void *, sluice_error *) {
+  return 0;
+}
 static int optimize(void *, uint64_t, const sluice_buffer *, void *,
                     sluice_error *) {
   return 0;
@@ -44,6 +47,7 @@ static const sluice_module kPlugin = {SLUICE_MODULE_VERSION,
                                       compute,
                                       compute,
                                       add,
+                                      norm,
                                       optimize,
                                       loss,
                                       tensorCount,

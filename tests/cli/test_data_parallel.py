@@ -1,0 +1,189 @@
+"""Replicas of a pipeline: they sum their gradients, in the plan and when it is run."""
+
+import json
+import re
+
+import sluice
+from sluice import MODULES, ROOT, ToolTest
+
+# Nine layers: over at most eight stages no cut is the same everywhere.
+GPT = """sluice: 1
+model:
+  transformer: {{layers: 9, hidden: 8, ffn: 16, heads: 2, vocab: 256, sequence: 5, tied_embeddings: {tied}, dtype: fp32}}
+pipeline: {{ranks: {ranks}, virtual_stages: {chunks}, microbatches: {microbatches}, schedule: {schedule}, data_parallel: {replicas}}}
+run: {{data: {data}, steps: 2, learning_rate: 0.01, gradient_groups: {groups}}}
+"""
+MICROBATCHES = 4  # of each replica
+SCHEDULES = {"1f1b": 1, "gpipe": 1, "interleaved-1f1b": 2, "zb-v": 2}  # stages per rank
+
+# Ranks of a node; replicas are on different nodes.
+SLOW = """cluster:
+  link: {latency: 0}
+  node_link: {latency: 0.25, bandwidth: 20}
+  devices_per_node: 8
+"""
+
+
+def layers(schedule, pipeline, first=10, more=SLOW):
+    """Two layers of 10 parameters each, the first one of `first`."""
+    return f"""sluice: 1
+model:
+  layers:
+    - {{name: a, forward: 1, backward: 1, params: {first}}}
+    - {{name: b, forward: 1, backward: 1, params: 10}}
+pipeline: {{ranks: 2, microbatches: 4, schedule: {schedule}{pipeline}}}
+{more}"""
+
+
+class Weights(ToolTest):
+    """The weights are those of one replica that sums its microbatches in groups."""
+
+    def setUp(self):
+        super().setUp()
+        self.data = self.folder / "data.txt"
+        self.data.write_bytes((ROOT / "LICENSE").read_bytes()[:4000])
+        self.path = self.folder / "weights"
+
+    def train(self, ranks, schedule, replicas, groups, microbatches, tied):
+        self.path.unlink(missing_ok=True)
+        spec = GPT.format(ranks=ranks, chunks=SCHEDULES[schedule], microbatches=microbatches, schedule=schedule,
+                          replicas=replicas, groups=groups, data=self.data, tied="true" if tied else "false")
+        self.ok("run", "-", f"--save={self.path}", "-q", stdin=spec)
+        return self.path.read_bytes()
+
+    def check_all(self, tied, ranks_of):
+        for replicas in 2, 4:
+            whole = replicas * MICROBATCHES
+            expected = self.train(1, "1f1b", 1, replicas, whole, tied)
+            # Groups round otherwise, or nothing would be compared here.
+            self.assertNotEqual(expected, self.train(1, "1f1b", 1, 1, whole, tied))
+            for schedule in SCHEDULES:
+                for ranks in ranks_of:
+                    with self.subTest(schedule=schedule, ranks=ranks, replicas=replicas, tied=tied):
+                        self.assertEqual(self.train(ranks, schedule, replicas, 1, MICROBATCHES, tied), expected)
+                        self.assertEqual(self.train(ranks, schedule, 1, replicas, whole, tied), expected)
+
+    def test_weights(self):
+        self.check_all(False, (1, 2, 4))
+
+    def test_weights_of_tied_embeddings(self):
+        self.check_all(True, (1, 2, 4))
+
+    def test_clipped_weights(self):
+        """One norm for the whole model, with the same bits on every rank and in every replica."""
+        clip = ", clip_norm: 0.05"
+        for tied in False, True:
+            expected = self.train(1, "1f1b", 1, f"2{clip}", 2 * MICROBATCHES, tied)
+            self.assertNotEqual(expected, self.train(1, "1f1b", 1, 2, 2 * MICROBATCHES, tied))
+            for schedule in SCHEDULES:
+                for ranks in 1, 2, 4:
+                    with self.subTest(schedule=schedule, ranks=ranks, tied=tied):
+                        self.assertEqual(self.train(ranks, schedule, 2, f"1{clip}", MICROBATCHES, tied), expected)
+
+    def test_clipping_copies(self):
+        """The two copies of a stage count once: an all but equal norm, and equal weights of both."""
+        for schedule in "dualpipe", "chimera":
+            spec = GPT.format(ranks=2, chunks=1, microbatches=4, schedule=schedule, replicas=2,
+                              groups="1, clip_norm: 0.05", data=self.data, tied="true")
+            self.ok("run", "-", f"--save={self.path}", "-q", stdin=spec)
+
+    def test_norm_that_limits_nothing(self):
+        self.assertEqual(self.train(2, "1f1b", 1, "1, clip_norm: 1000000", 4, False),
+                         self.train(2, "1f1b", 1, 1, 4, False))
+
+    def test_every_schedule_of_two_copies(self):
+        """Copies of a stage sum theirs first; all that replicas hold is compared when it is saved."""
+        for schedule in "dualpipe", "chimera":
+            spec = GPT.format(ranks=2, chunks=1, microbatches=4, schedule=schedule, replicas=3, groups=1,
+                              data=self.data, tied="true")
+            self.ok("run", "-", f"--save={self.path}", "-q", stdin=spec)
+
+    def test_losses(self):
+        def losses(replicas, groups, microbatches):
+            spec = GPT.format(ranks=2, chunks=1, microbatches=microbatches, schedule="1f1b", replicas=replicas,
+                              groups=groups, data=self.data, tied="false")
+            return re.findall(r"loss: (\S+) at the first step, (\S+) at the last", self.ok("run", "-", stdin=spec))
+
+        self.assertEqual(len(losses(2, 1, 4)), 1)
+        self.assertEqual(losses(2, 1, 4), losses(1, 2, 8))
+
+    def test_groups_that_do_not_fit(self):
+        error = self.refused(1, "run", "-", stdin=GPT.format(
+            ranks=1, chunks=1, microbatches=8, schedule="1f1b", replicas=1, groups=3, data=self.data, tied="false"))
+        self.assertIn("error: run.gradient_groups is 3, which does not divide pipeline.microbatches (8)", error)
+        error = self.refused(1, "run", "-", stdin=GPT.format(
+            ranks=1, chunks=1, microbatches=8, schedule="1f1b", replicas=2, groups=2, data=self.data, tied="false"))
+        self.assertIn("error: run.gradient_groups is 2, must be 1 with pipeline.data_parallel 2", error)
+
+    def test_groups_whose_microbatches_mix(self):
+        """The two directions of a dual pipeline take turns: rank 0 has microbatches of both groups."""
+        spec = GPT.format(ranks=2, chunks=1, microbatches=6, schedule="dualpipe", replicas=1, groups=3,
+                          data=self.data, tied="false")
+        error = self.refused(3, "run", "-", stdin=spec)
+        self.assertRegex(error, r"group \d of gradient_groups has \d of its 2 microbatches")
+
+    def test_zero_is_not_run_yet(self):
+        spec = GPT.format(ranks=1, chunks=1, microbatches=4, schedule="1f1b", replicas="2, zero: 1", groups=1,
+                          data=self.data, tied="false")
+        error = self.refused(1, "run", "-", stdin=spec)
+        self.assertIn("warning: the exchange of gradients among 2 data_parallel copies is not in the plan yet with "
+                      "zero 1", error)
+        self.assertIn("data_parallel is '2', this module computes only '1'", error)
+
+
+class Plans(ToolTest):
+    def makespan(self, *arguments, **options):
+        return self.report(layers(*arguments, **options))["plan_makespan"]
+
+    def test_ring(self):
+        # 1F1B of 2 stages and 4 microbatches takes (4 + 1) * 2. The all-reduce
+        # of 40 bytes over 4 replicas passes 6 pieces of 10 bytes on, each in
+        # 0.25 + 10 / 20.
+        self.assertEqual(self.makespan("1f1b", ""), 10)
+        self.assertEqual(self.makespan("1f1b", ", data_parallel: 4"), 10 + 6 * 0.75)
+
+    def test_overlap(self):
+        # That of the last stage can start when rank 0 still has a backward.
+        self.assertEqual(self.makespan("1f1b", ", data_parallel: 4", first=0), 9 + 6 * 0.75)
+
+    def test_every_schedule_runs(self):
+        """Module synthetic finds the sum of what all replicas have in every buffer."""
+        for schedule, more in (("1f1b", ""), ("gpipe", ""), ("zb-h1", ""), ("dualpipe", ""), ("chimera", ""),
+                               ("forward-only", "")):
+            with self.subTest(schedule=schedule):
+                self.ok("run", "-", stdin=layers(schedule, ", data_parallel: 3" + more, more=""))
+
+    def test_summary(self):
+        out = self.ok("run", "-", stdin=layers("1f1b", ", data_parallel: 3", more=""))
+        self.assertIn("replicas: 3, each with ranks like these\n", out)
+
+    def test_explained(self):
+        plan = self.folder / "job.plan"
+        self.ok("compile", "-", "-o", plan, stdin=layers("1f1b", ", data_parallel: 3", more=""))
+        out = self.ok("check", "--explain", plan)
+        self.assertRegex(out, r"\n +2 +1 +40 B +1 of 3 replicas +1ALL_REDUCE_G\n")
+
+    def test_plan_file(self):
+        plan = self.folder / "job.plan"
+        spec = layers("1f1b", ", data_parallel: 4")
+        self.ok("compile", "-", "-o", plan, stdin=spec)
+        self.assertEqual(json.loads(self.ok("report", plan, "--json"))["plan_makespan"], 14.5)
+        self.ok("check", plan)
+        self.ok("run", plan)
+
+    def test_text_form(self):
+        text = self.ok("compile", "-", "--emit=ir", stdin=layers("1f1b", ", data_parallel: 4"))
+        self.assertIn("  replicas 4\n", text)
+        self.assertIn(" ranks 0 over replicas latency 0.25 bandwidth 20\n", text)
+        path = self.write("job.ir", text)
+        self.ok("check", path)
+
+    def test_who_failed(self):
+        module = next(MODULES.glob("*sluice_bad_module_error*"))
+        error = self.refused(3, "run", "-", f"--module={module}", stdin=layers("1f1b", ", data_parallel: 2", more=""))
+        self.assertRegex(error, r"\nreplica  rank  step  stands at")
+        self.assertRegex(error, r"error: rank [01] of replica [01] failed at ")
+
+
+if __name__ == "__main__":
+    sluice.main()
