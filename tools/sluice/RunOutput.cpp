@@ -116,8 +116,8 @@ static void printMemory(llvm::raw_ostream &out, const Arguments &arguments,
         << shown(result.arenaBytes[rank]) << "; planned to be in use at most "
         << shown(findMemoryPeak(plan.ranks[rank]).bytes);
     if (Bytes host = plan.ranks[rank].hostArenaBytes)
-      out << "; for what is offloaded planned " << shown(host)
-          << ", allocated " << shown(result.hostArenaBytes[rank]);
+      out << "; for what is offloaded planned " << shown(host) << ", allocated "
+          << shown(result.hostArenaBytes[rank]);
     out << "\n";
   }
   if (plan.replicas > 1)
