@@ -37,6 +37,12 @@ bool isAction(llvm::StringRef text) {
   return ref && isInCsv(ref->op);
 }
 
+/// A cell as messages quote it: the beginning of one that goes on and on.
+std::string shown(llvm::StringRef text) {
+  constexpr size_t kMost = 60;
+  return escaped(text.take_front(kMost)) + (text.size() > kMost ? "..." : "");
+}
+
 /// What is meant by a cell that is no operation, where that can be told.
 std::string meaningOf(llvm::StringRef text, char separator) {
   llvm::StringRef type = text.ltrim("0123456789");
@@ -48,14 +54,14 @@ std::string meaningOf(llvm::StringRef text, char separator) {
                                         : "operations are parted by blanks") +
            ", members of a group by semicolons";
   if (isAction(text.upper()))
-    return "letters are capital, as in " + text.upper();
+    return "letters are capital, as in " + shown(text.upper());
   if (!hasStage && isAction("0" + text.str()))
-    return "its stage is missing, which stands first, as in 0" + text.str();
+    return "its stage is missing, which stands first, as in 0" + shown(text);
   if (hasStage && (type.starts_with("SEND_") || type.starts_with("RECV_")))
     return "messages are SEND_F and RECV_F (activations), SEND_B and RECV_B "
            "(gradients, also of a split backward), with a microbatch: 0SEND_F3";
   if (text.starts_with("(") && text.ends_with(")"))
-    return "behind a group stands what it is: " + escaped(text) +
+    return "behind a group stands what it is: " + shown(text) +
            "BATCH_P2P of messages, (0F3;7B1)OVERLAP_F_B of a forward and a "
            "backward that run together";
   if (text.starts_with("("))
@@ -207,7 +213,7 @@ private:
     inHalfGroup = separator == ',' && !text.contains(')') &&
                   lastClose != llvm::StringRef::npos && end < lastClose;
     if (inHalfGroup)
-      fail(text, "the group that '" + escaped(text) +
+      fail(text, "the group that '" + shown(text) +
                      "' opens is cut by a comma: its members are parted by "
                      "semicolons, as in (0SEND_F3;0RECV_B1)BATCH_P2P");
     else
@@ -216,19 +222,19 @@ private:
 
   void checkPair(llvm::StringRef text, uint32_t first) {
     if (actions.list.size() != first + size_t(2))
-      fail(text, "'" + escaped(text) + "' is not a pair of two operations");
+      fail(text, "'" + shown(text) + "' is not a pair of two operations");
     else if (const Action &one = actions.list[first],
              &other = actions.list[first + 1];
              one.stage == other.stage || one.op != Op::Forward ||
              other.op == Op::Forward || !isCompute(other.op))
-      fail(text, text.str() + " is not a forward and then a backward of "
-                              "another stage");
+      fail(text, shown(text) + " is not a forward and then a backward of "
+                               "another stage");
   }
 
   void checkBatch(llvm::StringRef text, uint32_t first) {
     for (const Action &each : llvm::ArrayRef(actions.list).drop_front(first))
       if (!isMessage(each.op)) {
-        fail(text, text.str() + " is not a batch of messages");
+        fail(text, shown(text) + " is not a batch of messages");
         return;
       }
   }
@@ -279,7 +285,7 @@ private:
   /// Told once: all of the file is meant.
   bool oldLetters(llvm::StringRef text) {
     if (!std::exchange(isOld, true))
-      fail(text, text.str() +
+      fail(text, shown(text) +
                      " is written in PyTorch's old letters, in which BW is "
                      "the full backward and B the one for inputs only: write "
                      "I for B and B for BW in the whole file");
@@ -288,7 +294,7 @@ private:
 
   bool notAnAction(llvm::StringRef text) {
     if (SourceLocation where = at(text); faults.admits(where))
-      faults.tell(where, "'" + escaped(text) + "' is not an operation; " +
+      faults.tell(where, "'" + shown(text) + "' is not an operation; " +
                              meaningOf(text, separator));
     return false;
   }

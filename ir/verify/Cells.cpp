@@ -43,7 +43,8 @@ void Cells::explain(const OpRef &op, OpPlace place, Seen cell) {
              " has recompute policy none");
   else if (bit == kBackward && (cell & (kInput | kWeight)))
     beside(cell & kInput ? Op::BackwardInput : Op::BackwardWeight);
-  else if ((bit & (kInput | kWeight)) && (cell & kBackward))
+  else if ((bit & (kInput | kWeight)) && (cell & kBackward) &&
+           !(cell & (kInput | kWeight))) // of two parts one is told
     beside(Op::Backward);
 }
 

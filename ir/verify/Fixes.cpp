@@ -324,6 +324,9 @@ public:
     return false;
   }
 
+  /// Whether there was no time for more.
+  bool isExhausted() const { return left == 0; }
+
 private:
   /// The first candidate of each cycle, as far as all have one.
   static std::vector<Change> firstOf(const Plan &of, const Cycles &cycles) {
@@ -455,10 +458,14 @@ void nameFixes(const Plan &plan, const Options &options, bool all,
   if (fixed)
     for (Finding *each : deadlocks)
       each->message += wordsOf(plan, *each->fix);
-  else if (result.minBuffering)
+  else if (bool tried = all && !trials.isExhausted();
+           tried || result.minBuffering)
     deadlocks.front()->message +=
-        ": no few changes of order mend it; under buffered:" +
-        std::to_string(*result.minBuffering) + " it holds";
+        std::string(tried ? ": no few changes of order mend it" : "") +
+        (!result.minBuffering
+             ? ", and no buffering helps"
+             : (tried ? "; under buffered:" : ": under buffered:") +
+                   std::to_string(*result.minBuffering) + " it holds");
 }
 
 } // namespace sluice::verify

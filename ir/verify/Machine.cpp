@@ -300,11 +300,11 @@ std::vector<OpPlace> Machine::waitInside(Id unit) const {
 std::pair<Id, Id> Machine::waitBetween(Id unit, Id other) const {
   auto [first, end] = index.members(unit);
   auto [otherFirst, otherEnd] = index.members(other);
-  auto need = std::lower_bound(index.needs.begin(), index.needs.end(),
+  auto each = std::lower_bound(index.needs.begin(), index.needs.end(),
                                std::pair(first, Id(0)));
-  for (; need != index.needs.end() && need->first < end; ++need)
-    if (otherFirst <= need->second && need->second < otherEnd)
-      return *need;
+  for (; each != index.needs.end() && each->first < end; ++each)
+    if (otherFirst <= each->second && each->second < otherEnd)
+      return *each;
   OpPlace begin = index.place(first);
   Id firstOfRank = first - begin.index;
   for (Id op = first; op < end; ++op)

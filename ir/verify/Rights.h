@@ -25,6 +25,15 @@ struct Rights {
   unsigned state; ///< kinds it must have where its stage has bytes of them
 };
 
+/// The columns below are in the order of Buffers.def: a row that comes to stand
+/// between them must be given its column.
+static_assert(kBufferKindCount == 11 &&
+              static_cast<unsigned>(BufferKind::Workspace) == 3 &&
+              static_cast<unsigned>(BufferKind::Saved) == 4 &&
+              static_cast<unsigned>(BufferKind::Checkpoint) == 6 &&
+              static_cast<unsigned>(BufferKind::Activation) == 7 &&
+              static_cast<unsigned>(BufferKind::TiedGradients) == 10);
+
 constexpr Rights rightsOf(Op op) {
   constexpr unsigned kCompute =
       bit(BufferKind::Parameters) | bit(BufferKind::Workspace);

@@ -28,7 +28,10 @@ void Report::finish() {
   for (unsigned kind = 0; kind < counts.size(); ++kind)
     if (counts[kind] > kMaxOfKind) {
       auto which = static_cast<FindingKind>(kind);
-      error(which, {},
+      auto last = std::find_if(
+          result.errors.rbegin(), result.errors.rend(),
+          [which](const Finding &finding) { return finding.kind == which; });
+      error(which, last == result.errors.rend() ? std::nullopt : last->place,
             "and " + std::to_string(counts[kind] - kMaxOfKind) +
                 " more of kind " + std::string(findingKindName(which)));
     }

@@ -97,6 +97,17 @@ class Lists(CheckCsv):
         self.one("0F0,0F1,0B0,0B1,0I1\n1F0,1B0,1F1,1B1\n", "duplicate",
                  "0I1 stands beside 0B1: a backward is whole or split, not both", 1, 17)
 
+        self.one("0F0,0F1,0B0,0I0,0W0,0B1\n1F0,1B0,1F1,1B1\n", "duplicate",
+                 "0I0 stands beside 0B0: a backward is whole or split, not both", 1, 13)
+
+    def test_what_is_not_told_stands_last(self):
+        told = run("check", "-", stdin="0F0," * 999 + "0F0\n").stdout
+        self.assertEqual(told.splitlines()[-4], "-:1:401: error: duplicate: and 899 more of kind duplicate")
+
+    def test_long_cells_are_cut(self):
+        told = run("check", "-", stdin="0F0," + "x" * 100000 + ",(" + "0F0;" * 10000 + "\n").stdout
+        self.assertLess(max(len(line) for line in told.splitlines() if "error" in line), 400)
+
     def test_numbers(self):
         self.one("0F0,0F9,0B0,0B9\n1F0,1B0,1F9,1B9\n", "malformed",
                  "0F9 is of microbatch 9, but no forward is of microbatch 1", 1, 5)
@@ -273,7 +284,10 @@ class Lists(CheckCsv):
         rows[0].append("0REDUCE_GRAD")
         self.assertEqual(warnings(rows), both[1:])
         at = rows[1].index("1B1")
-        self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]), both[1:])
+        early = ("1REDUCE_GRAD stands before 1B1, whose gradients PyTorch then neither scales nor reduces; move it to the "
+                 "end of the row")
+        self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]),
+                         [("missing", early, "1B1", 2)])
         rows[1].append("1REDUCE_GRAD")
         self.assertEqual(warnings(rows), [])
         rows[1].append("1WAIT_REDUCE_GRAD")

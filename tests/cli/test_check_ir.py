@@ -100,6 +100,18 @@ class CheckIr(ToolTest):
             f"{place}: error: missing: {op}2 is missing\n{line}" for op in ("0F", "0B", "1F", "1B")) +
             "refused: 12 operations on 2 ranks, progress rank\n")
 
+    def test_what_cannot_be_read(self):
+        """Each fault is a finding with its place, for people and for programs."""
+        path = self.write("faults.ir", "sluice-ir 1\nplan {\n  stages 1\n  microbatches x\n")
+        told = self.check(path, 1)
+        self.assertTrue(told.endswith("refused: 0 operations on 0 ranks, progress rank\n"), told)
+        answer = json.loads(run("check", "--json", path).stdout)
+        self.assertFalse(answer["ok"])
+        self.assertEqual({error["kind"] for error in answer["errors"]}, {"malformed"})
+        for error in answer["errors"]:
+            self.assertIn(f"{path}:{error['line']}:{error['column']}: error: {error['message']}\n", told)
+            self.assertIsNone(error["rank"])
+
     def test_schedule(self):
         text = ("sluice-ir 1\ngraph {\n  microbatches 1\n  stage 0\n  0F0 -> saved 8 [0B0]\n  0B0\n}\n"
                 "schedule {\n  rank 0: 0B0 0F0 0B0\n}\n")

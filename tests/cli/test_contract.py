@@ -197,7 +197,7 @@ class Contract(ToolTest):
     def test_plan_without_stages(self):
         done = run("check", "-", stdin="sluice-ir 1\nplan {\n  microbatches 1\n  rank 0 {\n    streams compute\n  }\n}\n")
         self.assertEqual(done.returncode, 1)
-        self.assertIn("has no stages", done.stderr)
+        self.assertIn("has no stages", done.stdout)
 
     def test_plan_from_standard_input(self):
         spec = self.write("job.yaml", chain())

@@ -179,10 +179,13 @@ class Plans(ToolTest):
         self.ok("check", path)
 
     def test_who_failed(self):
+        # The module fails in stage 2 at microbatch 2 of all, which is the first of replica 1.
         module = next(MODULES.glob("*sluice_bad_module_error*"))
-        error = self.refused(3, "run", "-", f"--module={module}", stdin=layers("1f1b", ", data_parallel: 2", more=""))
-        self.assertRegex(error, r"\nreplica  rank  step  stands at")
-        self.assertRegex(error, r"error: rank [01] of replica [01] failed at ")
+        spec = sluice.chain(microbatches=2, pipeline=", data_parallel: 2")
+        error = self.refused(3, "run", "-", f"--module={module}", stdin=spec)
+        self.assertRegex(error, r"(?m)^replica  rank  step  stands at")
+        self.assertRegex(error, r"(?m)^1 +2 +0 +2F0 ")
+        self.assertIn("error: rank 2 of replica 1 failed at 2F0 (-:5) of step 0: out of luck", error)
 
 
 if __name__ == "__main__":

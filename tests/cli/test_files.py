@@ -132,6 +132,16 @@ class Files(ToolTest):
                                 f"'{self.folder}/data.txt' and 'data.txt'; name it with --data=FILE\n")
         self.ok("run", "job.plan", "--data=jobs/data.txt", "-q", cwd=self.folder)
 
+    def test_devices_never_end(self):
+        for command in ("check", "compile", "report", "run"):
+            self.assertEqual(self.refused(1, command, "/dev/zero"),
+                             "error: '/dev/zero' is a device; '-' is standard input\n")
+
+    def test_a_schedule_csv_has_no_keys(self):
+        self.assertEqual(self.refused(2, "report", "-", "--set", "pipeline.ranks=4", stdin="0F0,0B0\n"),
+                         "error: --set=pipeline.ranks: a schedule CSV has no keys; name it in a spec, as "
+                         "pipeline.schedule: {csv: FILE}\n")
+
     def test_kinds_are_told_by_any_cell(self):
         for text in ("0F0,0F1\n", ",,0F0\n", "\n\n0F0\n", '"0F0","0F1"\n', '"(0F0;1B0)OVERLAP_F_B"\n', "0UNSHARD,0F0\n",
                      "\ufeff0F0,0B0\n", "0F0xyz\n", "0F-1,0F0\n", "foo,0F0\n", "# a list\n0f0,0b0\n"):

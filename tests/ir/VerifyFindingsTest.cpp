@@ -128,11 +128,10 @@ TEST_CASE("verify: duplicate") {
         "duplicate: 0F0 stands twice\n");
   std::string split =
       errorsOf(buildPlan(net, std::vector<std::string>{"0F0 0B0 0I0 0W0"}));
-  CHECK(split.substr(0, split.find('\n', split.find('\n') + 1) + 1) ==
+  CHECK(split.substr(0, split.find('\n') + 1) ==
         "duplicate: 0I0 stands beside 0B0: a backward is whole or split, not "
-        "both\n"
-        "duplicate: 0W0 stands beside 0B0: a backward is whole or split, not "
         "both\n");
+  CHECK(split.find("0W0") == std::string::npos);
 }
 
 TEST_CASE("verify: mismatch of payload, bytes and count") {

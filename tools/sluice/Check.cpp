@@ -13,6 +13,7 @@ namespace {
 struct Checked {
   Invocation invocation;
   bool isCsv = false;
+  bool isFaultyText = false;      ///< IR text that could not be read
   std::optional<CsvSchedule> csv; ///< none if it could not be read
   std::optional<IrText> text;     ///< its places
 
@@ -30,7 +31,9 @@ Subject Checked::subject() const {
           .ops = !text    ? nullptr
                  : c.plan ? &text->planOps
                           : &text->scheduleOps,
-          .file = isCsv || text ? &invocation.diagnostics : nullptr};
+          .rowsAreRanks = isCsv,
+          .file = isCsv || isFaultyText || text ? &invocation.diagnostics
+                                                : nullptr};
 }
 
 /// Reads what can be checked.
@@ -43,10 +46,9 @@ static Status load(const Arguments &arguments, const Input &input,
   case InputKind::Ir: {
     std::optional<IrText> ir =
         parseIr(input.text, input.name, invocation.diagnostics);
-    printDiagnostics(arguments, invocation);
+    checked.isFaultyText = !ir;
     if (!ir)
-      return Status::input("'" + escaped(input.name) +
-                           "' is not IR text without faults");
+      return Status();
     if (!ir->plan && !ir->schedule)
       return Status::input("'" + escaped(input.name) +
                            "' holds neither a schedule nor a plan");
@@ -84,6 +86,8 @@ static verify::Result verifyChecked(const Arguments &arguments,
     return checked.csv
                ? verifyCsv(*checked.csv, arguments.verify, checked.parts())
                : malformed("the file cannot be read");
+  if (checked.isFaultyText)
+    return malformed("the text cannot be read");
   verify::Result result;
   Compilation &c = checked.parts();
   if (c.schedule)

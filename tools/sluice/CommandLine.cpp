@@ -110,9 +110,9 @@ struct Flags {
       cl::cat(category),
       cl::desc(
           "how many queues the communication of a rank is assumed to have: "
-          "rank (default), one for all; pair, one for each peer; edge, one "
-          "for each peer and direction; stream, only the plan's own "
-          "streams")};
+          "rank (default), one for all: what to ask for with NCCL, which "
+          "promises no more; pair, one for each peer; edge, one for each "
+          "peer and direction; stream, only the plan's own streams")};
   cl::opt<std::string> p2p{
       "p2p",
       cl::init("rendezvous"),

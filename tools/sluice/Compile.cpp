@@ -78,7 +78,11 @@ int commands::compile(const Arguments &arguments) {
     status = selectEmits(arguments, emits);
   if (status.ok() && input.kind != InputKind::Spec)
     status = Status::input("'" + escaped(input.name) +
-                           "' is not a spec; compile takes a YAML spec");
+                           "' is not a spec; compile takes a YAML spec" +
+                           (input.kind == InputKind::Csv
+                                ? ", which can name it, as "
+                                  "pipeline.schedule: {csv: FILE}"
+                                : ""));
   if (status.ok()) {
     outputs = outputsOf(arguments, emits);
     status = checkPaths({{arguments.input, "the spec itself"}}, outputs);

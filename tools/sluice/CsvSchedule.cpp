@@ -112,6 +112,12 @@ private:
     std::string number = std::to_string(stage);
     std::span<const Action> row = csv.actions.rank(rank);
     const Action &last = row[lastBackward[stage]];
+    if (reduced[stage] != kNone)
+      return tell(verify::OpPlace{rank, lastBackward[stage]},
+                  number + "REDUCE_GRAD stands before " +
+                      opName(last.op, last.stage, last.microbatch) +
+                      ", whose gradients PyTorch then neither scales nor "
+                      "reduces; move it to the end of the row");
     tell(verify::OpPlace{rank, lastBackward[stage]},
          "there is no " + number + "REDUCE_GRAD behind " +
              opName(last.op, last.stage, last.microbatch) +
@@ -166,8 +172,13 @@ verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
     return order;
   }
   std::string model = std::move(c.plan->model);
-  if (!passes::SimulateOps(c) || !passes::LowerToPlan(c))
+  if (!passes::SimulateOps(c) || !passes::LowerToPlan(c)) {
+    result.errors.push_back({verify::FindingKind::Malformed,
+                             "no messages can be added",
+                             std::nullopt,
+                             {}});
     return result;
+  }
   c.plan->model = std::move(model);
   result = verify::verifyPlan(*c.plan, options);
   llvm::append_range(result.warnings, rows.warnings);

@@ -76,11 +76,14 @@ static void explainCollectives(const Plan &plan, llvm::raw_ostream &out) {
 }
 
 /// Of what holds without one queue for all messages of a rank: what it needs.
-static void explainQueues(const verify::Options &options,
+static void explainQueues(const verify::Result &result,
                           llvm::raw_ostream &out) {
   out << "\none queue for all communication of a rank would not do: it needs ";
-  switch (options.progress) {
-  case verify::Progress::Rank:
+  auto strictest = llvm::find_if(verify::kProgressModels, [&](auto model) {
+    return result.holdsUnder(model);
+  });
+  switch (*strictest) {
+  case verify::Progress::Rank: // told as an order
   case verify::Progress::Pair:
     out << "one for each peer\n";
     return;
@@ -181,7 +184,7 @@ void explainPlan(const Plan &plan, const verify::Options &options,
   if (result.holdsUnder(verify::Progress::Rank))
     explainOrder(plan, options, result, out);
   else
-    explainQueues(options, out);
+    explainQueues(result, out);
   explainMemory(plan, out);
 }
 

@@ -87,6 +87,11 @@ Status readInput(const std::string &name, Input &input) {
     input.kind = InputKind::Plan;
     return Status();
   }
+  struct stat about = {};
+  if (name != "-" && ::stat(name.c_str(), &about) == 0 &&
+      (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
+    return Status::input("'" + escaped(name) +
+                         "' is a device; '-' is standard input");
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(
       name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
   if (!buffer)

@@ -145,8 +145,9 @@ static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
   });
 }
 
-/// The faults of a CSV that could not be read: a row is a rank.
-static void writeFaults(llvm::json::OStream &json, const Diagnostics &faults) {
+/// The faults of a file that could not be read.
+static void writeFaults(llvm::json::OStream &json, bool rowsAreRanks,
+                        const Diagnostics &faults) {
   json.attributeArray("errors", [&] {
     for (const Diagnostic &fault : faults.all())
       json.object([&] {
@@ -154,7 +155,7 @@ static void writeFaults(llvm::json::OStream &json, const Diagnostics &faults) {
                                    verify::FindingKind::Malformed)));
         json.attribute("message", fault.message);
         writeLocation(json, fault.location);
-        if (fault.location.line != 0)
+        if (rowsAreRanks && fault.location.line != 0)
           json.attribute("rank", fault.location.line - 1);
         else
           json.attribute("rank", nullptr);
@@ -194,7 +195,7 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     else
       json.attribute("min_buffering", nullptr);
     if (subject.file && !subject.csv && !subject.ops)
-      writeFaults(json, *subject.file);
+      writeFaults(json, subject.rowsAreRanks, *subject.file);
     else
       writeFindings(json, "errors", subject, result, result.errors);
     writeFindings(json, "warnings", subject, result, result.warnings);

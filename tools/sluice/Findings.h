@@ -11,14 +11,15 @@
 namespace sluice {
 
 /// What was verified: a plan, or a schedule with its graph; and the CSV or the
-/// text that they were read from, if they were. Of a CSV that could not be read
-/// there is only the file, with its faults.
+/// text that they were read from, if they were. Of a CSV or a text that could
+/// not be read there is only the file, with its faults.
 struct Subject {
   const Plan *plan = nullptr;
   const Graph *graph = nullptr;
   const Schedule *schedule = nullptr;
   const CsvSchedule *csv = nullptr;
   const OpLocations *ops = nullptr;  ///< of a text
+  bool rowsAreRanks = false;         ///< of the file
   const Diagnostics *file = nullptr; ///< to show lines of the CSV or text
 
   uint64_t ranks() const {

@@ -87,6 +87,10 @@ int commands::report(const Arguments &arguments) {
   if (arguments.costs && input.kind != InputKind::Csv)
     return fail(Status::usage("--costs is for a schedule CSV: '" +
                               escaped(input.name) + "' has costs of its own"));
+  if (!arguments.overrides.empty() && input.kind == InputKind::Csv)
+    return fail(Status::usage("--set=" + escaped(arguments.overrides[0].key) +
+                              ": a schedule CSV has no keys; name it in a "
+                              "spec, as pipeline.schedule: {csv: FILE}"));
   Invocation invocation;
   int code = loadCompiled(arguments, input, invocation);
   const Compilation &c = invocation.compilation;

@@ -2,7 +2,10 @@
 #include "ir/AsideFile.h"
 #include "tools/sluice/CommandLine.h"
 
+#include "llvm/Support/ErrorHandling.h"
+
 #include <csignal>
+#include <new>
 
 /// Leaves nothing half-written behind, then ends as the signal would have.
 static void endBySignal(int signal) {
@@ -25,7 +28,13 @@ static void handleSignals() {
   }
 }
 
+/// LLVM's containers end the program where memory is short, unless told.
+static void throwBadAlloc(void *, const char *, bool) {
+  throw std::bad_alloc();
+}
+
 int main(int argc, char **argv) {
   handleSignals();
+  llvm::install_bad_alloc_error_handler(throwBadAlloc);
   return sluice::runCommandLine(argc, argv);
 }
