@@ -27,12 +27,13 @@ struct Rights {
 
 /// The columns below are in the order of Buffers.def: a row that comes to stand
 /// between them must be given its column.
-static_assert(kBufferKindCount == 12 &&
+static_assert(kBufferKindCount == 13 &&
               static_cast<unsigned>(BufferKind::Norms) == 4 &&
               static_cast<unsigned>(BufferKind::Saved) == 5 &&
               static_cast<unsigned>(BufferKind::Checkpoint) == 7 &&
               static_cast<unsigned>(BufferKind::Activation) == 8 &&
-              static_cast<unsigned>(BufferKind::TiedGradients) == 11);
+              static_cast<unsigned>(BufferKind::TiedGradients) == 11 &&
+              static_cast<unsigned>(BufferKind::Offloaded) == 12);
 
 constexpr Rights rightsOf(Op op) {
   constexpr unsigned kCompute =
