@@ -78,8 +78,10 @@ void emitCompareArray(const Comparison &comparison, llvm::json::OStream &json);
 /// A comparison for people: a table, a row a schedule.
 void emitComparisonText(const Comparison &comparison, llvm::raw_ostream &out);
 
-/// A report for people.
-void emitReportText(const Report &report, llvm::raw_ostream &out);
+/// A report for people; `withCosts`: also what the times of its layers are made
+/// of.
+void emitReportText(const Report &report, llvm::raw_ostream &out,
+                    bool withCosts = false);
 
 } // namespace sluice
 

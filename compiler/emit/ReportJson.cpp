@@ -14,6 +14,7 @@ public:
 
 private:
   void time(const char *key, Ticks ticks);
+  void cost(const CostRow &row);
   void model();
   void totals();
   void rank(Id number);
@@ -34,12 +35,27 @@ void JsonReport::time(const char *key, Ticks ticks) {
   json.attributeEnd();
 }
 
+void JsonReport::cost(const CostRow &row) {
+  json.attribute("layer", ref(row.layer));
+  json.attribute("layers", row.layers);
+  json.attribute("kind", ref(row.kind));
+  json.attribute("pass", ref(kCostPasses[static_cast<unsigned>(row.pass)]));
+  json.attribute("flops", toCount(row.work.flops));
+  json.attribute("bytes", toCount(row.work.bytes));
+  time("time", row.time);
+  json.attribute("bound", ref(kCostBounds[static_cast<unsigned>(row.bound)]));
+}
+
 void JsonReport::model() {
   json.attributeObject("model", [&] {
     json.attribute("name", escaped(report.model));
     json.attribute("layers", report.layers);
     json.attribute("parameters", report.parameters);
     json.attribute("active_parameters", report.activeParameters);
+    json.attributeArray("costs", [&] {
+      for (const CostRow &row : report.costs)
+        json.object([&] { cost(row); });
+    });
   });
 }
 
@@ -105,6 +121,13 @@ void JsonReport::bytes(const RankReport &rank) {
   json.attributeObject("memory", [&] {
     for (unsigned heading = 0; heading < kHeadingCount; ++heading)
       json.attribute(ref(headingName(heading)), rank.memory.byHeading[heading]);
+  });
+  json.attributeArray("memory_timeline", [&] {
+    for (const MemoryPoint &point : rank.memoryTimeline)
+      json.object([&] {
+        time("time", point.time);
+        json.attribute("bytes", point.bytes);
+      });
   });
   json.attributeArray("contributors", [&] {
     for (const MemoryContributor &from : rank.memory.contributors)

@@ -1,3 +1,4 @@
+#include "compiler/emit/Chart.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/emit/Table.h"
 
@@ -37,12 +38,24 @@ std::string parameters(uint64_t count) {
   return counted(count, "parameter", "parameters");
 }
 
+/// With the suffixes that the spec takes: 1.23 T.
+std::string operations(uint64_t count) {
+  constexpr const char *kSuffixes[] = {"", " k", " M", " G", " T", " P"};
+  auto value = static_cast<double>(count);
+  size_t suffix = 0;
+  while (value >= 1000 && suffix + 1 < std::size(kSuffixes)) {
+    value /= 1000;
+    ++suffix;
+  }
+  return shortNumber(value) + kSuffixes[suffix];
+}
+
 class TextReport {
 public:
   TextReport(const Report &report, llvm::raw_ostream &out)
       : report(report), out(out) {}
 
-  void write();
+  void write(bool withCosts);
 
 private:
   std::string time(Ticks ticks) const {
@@ -55,11 +68,14 @@ private:
   void ranks();
   void memory();
   void host();
+  Id neediest() const;
   void largest();
+  void highWater();
   std::string limit() const;
   void slowest();
   void balance();
   void path();
+  void costs();
   std::string stepName(const PathStep &step) const {
     std::string name = opName(step.op, step.stage, step.microbatch);
     return step.with ? "(" + name + ";" + nameOf(*step.with) + ")" : name;
@@ -184,6 +200,7 @@ void TextReport::memory() {
       << " bytes; over live: what the arena has more)\n";
   host();
   largest();
+  highWater();
 }
 
 /// What is offloaded.
@@ -202,12 +219,18 @@ void TextReport::host() {
   table.print(out);
 }
 
-/// What fills the rank that needs most.
-void TextReport::largest() {
+/// The rank with the largest peak.
+Id TextReport::neediest() const {
   Id most = 0;
   for (Id number = 1; number < report.perRank.size(); ++number)
     if (report.perRank[number].memory.bytes > report.perRank[most].memory.bytes)
       most = number;
+  return most;
+}
+
+/// What fills the rank that needs most.
+void TextReport::largest() {
+  Id most = neediest();
   out << "  largest on rank " << most << ", which needs most:\n";
   for (const MemoryContributor &from :
        report.perRank[most].memory.contributors) {
@@ -219,7 +242,25 @@ void TextReport::largest() {
       out << ", " << from.buffers << " buffers";
     out << '\n';
   }
-  out << '\n';
+}
+
+/// What that rank has in use from the start of the step to its end.
+void TextReport::highWater() {
+  constexpr unsigned kLines = 4;
+  Id most = neediest();
+  const RankReport &rank = report.perRank[most];
+  if (rank.memoryTimeline.empty()) {
+    out << '\n';
+    return;
+  }
+  Ticks end = *report.planMakespan;
+  out << "  its bytes in use over time, full height "
+      << formatBytes(rank.memory.bytes) << "\n";
+  for (const std::string &bars :
+       barChart(mostPerPart(rank.memoryTimeline, end, kChartWidth),
+                rank.memory.bytes, kLines))
+    out << "  |" << bars << "|\n";
+  out << "  0" << llvm::right_justify(time(end), kChartWidth + 1) << "\n\n";
 }
 
 void TextReport::slowest() {
@@ -281,7 +322,23 @@ void TextReport::path() {
                 "of one rank\n");
 }
 
-void TextReport::write() {
+void TextReport::costs() {
+  if (report.costs.empty())
+    return;
+  out << "\ncosts of a microbatch on one device\n";
+  Table table({"layer", "layers", "kind", "pass", "flops", "bytes", "time",
+               "bound by"});
+  for (const CostRow &row : report.costs)
+    table.add({std::string(row.layer), std::to_string(row.layers),
+               std::string(row.kind),
+               std::string(kCostPasses[static_cast<unsigned>(row.pass)]),
+               operations(toCount(row.work.flops)),
+               formatBytes(toCount(row.work.bytes)), time(row.time),
+               std::string(kCostBounds[static_cast<unsigned>(row.bound)])});
+  table.print(out);
+}
+
+void TextReport::write(bool withCosts) {
   head();
   totals();
   ranks();
@@ -289,6 +346,8 @@ void TextReport::write() {
     memory();
   slowest();
   path();
+  if (withCosts)
+    costs();
   for (const std::string &note : report.notes)
     out << "note: " << note << '\n';
   for (const std::string &warning : report.warnings)
@@ -297,8 +356,9 @@ void TextReport::write() {
 
 } // namespace
 
-void emitReportText(const Report &report, llvm::raw_ostream &out) {
-  TextReport(report, out).write();
+void emitReportText(const Report &report, llvm::raw_ostream &out,
+                    bool withCosts) {
+  TextReport(report, out).write(withCosts);
 }
 
 } // namespace sluice

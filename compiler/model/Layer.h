@@ -2,6 +2,7 @@
 #ifndef SLUICE_COMPILER_MODEL_LAYER_H
 #define SLUICE_COMPILER_MODEL_LAYER_H
 
+#include "compiler/model/Work.h"
 #include "ir/Diagnostics.h"
 #include "ir/Units.h"
 
@@ -80,9 +81,14 @@ struct Model {
   uint32_t copies = 1, expertCopies = 1, zero = 0;
   /// Copies of the pipeline whose gradients the plan sums (Plan::replicas).
   uint32_t replicas = 1;
-  /// Numbers of the table that the embedding and a tied head share, on one
-  /// device; 0 where they are not tied.
+  /// Numbers of the embedding's table, and of the head's matrix, on one device;
+  /// 0 for explicit layers.
+  uint64_t table = 0;
+  /// The same where embedding and head share it; 0 where they are not tied.
   uint64_t tiedTable = 0;
+  /// What the times of a transformer's layers are made of; empty for explicit
+  /// layers.
+  std::vector<CostRow> costs;
   /// Lines `key=value` that every stage's module description begins with
   /// (hidden=128, …); empty for explicit layers.
   std::string description;

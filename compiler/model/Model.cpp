@@ -1,6 +1,7 @@
 #include "compiler/model/Layer.h"
 #include "compiler/model/Network.h"
 #include "compiler/model/Parallel.h"
+#include "compiler/model/Profile.h"
 #include "compiler/model/Shape.h"
 #include "compiler/model/Transformer.h"
 #include "compiler/spec/Spec.h"
@@ -177,6 +178,7 @@ std::optional<Model> buildModel(const Spec &spec, Diagnostics &diagnostics) {
   model.optimizerBytes = spec.model.optimizerBytes;
   setCopies(spec.pipeline, model);
   if (spec.model.transformer) {
+    checkProfile(spec, diagnostics);
     addTransformerLayers(spec, model);
     addGathered(model);
   } else {

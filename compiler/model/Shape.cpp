@@ -29,6 +29,7 @@ Shape::Shape(const Spec &spec) {
   e = x.dtype.value == DataType::Fp32 ? 4 : 2;
   gated = x.gatedFfn, flash = x.flashAttention, dropout = x.dropout;
   learned = x.position.value == Positions::Learned;
+  rotary = x.position.value == Positions::Rope;
   tied = x.tiedEmbeddings, embedNorm = x.embedLayernorm, qkNorm = x.qkNorm;
   postNorms = x.postNorms, qkvBias = x.qkvBias, outputBias = x.outputBias;
   mlpBias = x.mlpBias, routerBias = x.routerBias;
@@ -45,7 +46,8 @@ Shape::Shape(const Spec &spec) {
 
 namespace {
 
-void addMlp(const Shape &x, LayerParts &parts, Wide ffn, Matrix of = {}) {
+void addMlp(const Shape &x, LayerParts &parts, Wide ffn,
+            Matrix of = {.kind = CostKind::Mlp}) {
   Matrix in = of, out = of;
   in.in = x.h, in.out = ffn * (x.gated ? 2 : 1), in.split = Split::Out;
   out.in = ffn, out.out = x.h, out.split = Split::In;
@@ -97,24 +99,35 @@ void addAttention(const Shape &x, LayerParts &parts) {
 }
 
 void addExperts(const Shape &x, LayerParts &parts) {
-  parts.matrices.push_back({.in = x.h, .out = x.experts, .bias = x.routerBias});
+  parts.matrices.push_back({.in = x.h,
+                            .out = x.experts,
+                            .bias = x.routerBias,
+                            .kind = CostKind::Experts});
   addMlp(x, parts, x.moeFfn,
-         {.expert = true, .count = x.experts, .active = x.topk});
+         {.expert = true,
+          .count = x.experts,
+          .active = x.topk,
+          .kind = CostKind::Experts});
   if (x.shared)
     addMlp(x, parts, x.shared * x.moeFfn);
   if (x.sharedGate)
-    parts.matrices.push_back({.in = x.h, .out = 1});
+    parts.matrices.push_back({.in = x.h, .out = 1, .kind = CostKind::Experts});
 }
 
 /// Parameters of one matrix on one device.
 Wide held(const Matrix &m, const Shape &x) {
-  Wide here = (m.parts + x.t - 1) / x.t;
-  Wide in = m.split == Split::In ? m.in / m.parts * here : m.in;
-  Wide out = m.split == Split::Out ? m.out / m.parts * here : m.out;
+  auto [in, out] = heldSides(m, x);
   return in * out + (m.bias ? out : 0);
 }
 
 } // namespace
+
+std::pair<Wide, Wide> heldSides(const Matrix &matrix, const Shape &shape) {
+  const Matrix &m = matrix;
+  Wide here = (m.parts + shape.t - 1) / shape.t;
+  return {m.split == Split::In ? m.in / m.parts * here : m.in,
+          m.split == Split::Out ? m.out / m.parts * here : m.out};
+}
 
 LayerParts embeddingParts(const Shape &x) {
   LayerParts parts;
@@ -132,7 +145,8 @@ LayerParts blockParts(const Shape &x, bool withExperts) {
     addExperts(x, parts);
   else
     addMlp(x, parts, x.f);
-  parts.vectors += (x.postNorms ? 4 : 2) * x.norm(x.h);
+  parts.wideNorms = x.postNorms ? 4 : 2;
+  parts.vectors += parts.wideNorms * x.norm(x.h);
   return parts;
 }
 
@@ -140,6 +154,7 @@ LayerParts mtpParts(const Shape &x) {
   LayerParts parts = blockParts(x, x.experts != 0);
   parts.matrices.push_back(
       {.in = 2 * x.h, .out = x.h, .split = Split::Out, .parts = x.h});
+  parts.wideNorms += 3;
   parts.vectors += 3 * x.norm(x.h);
   return parts;
 }
@@ -166,13 +181,6 @@ void setParameters(Layer &layer, const LayerParts &parts, const Shape &shape) {
   layer.parameters = toBytes(all);
   layer.activeParameters = toBytes(active);
   layer.held = {toBytes(dense), toBytes(experts)};
-}
-
-Wide matrixFlops(const LayerParts &parts) {
-  Wide flops = 0;
-  for (const Matrix &m : parts.matrices)
-    flops += 2 * m.active * m.in * m.out;
-  return flops;
 }
 
 } // namespace sluice

@@ -9,13 +9,12 @@
 
 #include "compiler/model/Layer.h"
 
+#include <utility>
 #include <vector>
 
 namespace sluice {
 
 struct Spec;
-
-using Wide = unsigned __int128;
 
 /// How tensor parallelism divides a matrix among the devices of a rank
 /// (Shoeybi et al., arXiv 1909.08053): by what goes out, by what comes in, or
@@ -33,12 +32,14 @@ struct Matrix {
   /// Experts: there are `count`, of which a token uses `active`.
   bool expert = false;
   Wide count = 1, active = 1;
+  CostKind kind = CostKind::Projections;
 };
 
 /// What a layer of a transformer is made of.
 struct LayerParts {
   std::vector<Matrix> matrices;
-  Wide vectors = 0; ///< parameters of norms, of which every device has all
+  Wide vectors = 0;   ///< parameters of norms, of which every device has all
+  Wide wideNorms = 0; ///< of these norms, how many are of `hidden`
 };
 
 /// A transformer's dimensions and those of the group of devices that computes
@@ -48,7 +49,8 @@ struct Shape {
 
   Wide h, f, heads, kvHeads, headDim, vocab, s, positions;
   Wide e; ///< bytes of a number
-  bool gated, learned, flash, dropout, tied, embedNorm, qkNorm, postNorms;
+  bool gated, learned, rotary, flash, dropout, tied, embedNorm, qkNorm,
+      postNorms;
   bool qkvBias, outputBias, mlpBias, routerBias, sharedGate, layerNorm;
   Wide experts, topk, moeFfn, shared, dense; ///< experts 0: none
   Wide qRank, kvRank, nope, rope, vHead;     ///< kvRank 0: no MLA
@@ -85,15 +87,11 @@ LayerParts headParts(const Shape &shape);
 /// holds; at most 2^63.
 void setParameters(Layer &layer, const LayerParts &parts, const Shape &shape);
 
-/// Operations per token in products with the layer's matrices, forward; a
-/// multiplication and an addition are two.
-Wide matrixFlops(const LayerParts &parts);
+/// What goes into a matrix and what comes out of it on one device: those of the
+/// part that it holds, of one expert if there are several.
+std::pair<Wide, Wide> heldSides(const Matrix &matrix, const Shape &shape);
 
-/// Over every limit that the totals are checked against, but safe to add.
-inline constexpr Bytes kTooManyBytes = Bytes(1) << 63;
-constexpr Bytes toBytes(Wide value) {
-  return value < kTooManyBytes ? static_cast<Bytes>(value) : kTooManyBytes;
-}
+constexpr Bytes toBytes(Wide value) { return toCount(value); }
 
 } // namespace sluice
 

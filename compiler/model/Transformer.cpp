@@ -1,18 +1,10 @@
 //===- Transformer.cpp - A transformer as layers with costs ---------------===//
 //
-// Floating-point operations of a block and a microbatch, with T tokens on a
-// device of the context group, s the sequence, P the parameters of the matrices
-// that a token uses, q and v the widths of all heads' queries and values (both
-// h without variants) (Qi et al., arXiv 2401.10241, table 1, with the half of
-// the attention matrix that causality leaves):
-//   forward          T * (2P + s(q + v))
-//   backward input   T * (2P + 2s(q + v))
-//   backward weight  T * 2P
-// Head: 2hVT each, for every prediction of a token. Embedding: a lookup, taken
-// as free. Tensor parallelism divides all of it by t.
+// Operations and bytes of each layer, and the times that follow: Costs.cpp. A
+// time that the profile gives is taken instead, messages and all.
 //
-// Recompute: selective T * sq / t, the attention matrix, whose product with the
-// values is kept; full the whole forward.
+// Recompute: selective the attention matrix, whose product with the values is
+// kept; full the whole forward.
 //
 // Messages in the group of devices of a rank take time if `cluster.group_link`
 // says how, and none else; they are not hidden behind computing. With M = the
@@ -28,57 +20,19 @@
 #include "compiler/model/Transformer.h"
 
 #include "compiler/model/Activations.h"
-#include "compiler/model/Network.h"
+#include "compiler/model/Costs.h"
 #include "compiler/model/Parallel.h"
+#include "compiler/model/Profile.h"
 #include "compiler/model/Shape.h"
 #include "compiler/spec/Spec.h"
 #include "ir/ModuleKeys.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace sluice {
 
 namespace {
-
-constexpr Ticks kTooLong = kMaxTicks + 1;
-
-/// Operations of one microbatch of a layer on one device.
-struct Flops {
-  Wide forward = 0, backwardInput = 0, backwardWeight = 0;
-};
-
-/// Of the attention alone, forward.
-Wide attentionFlops(const Shape &x) {
-  return x.tokens * x.s * (x.queries() + x.attended()) / x.t;
-}
-
-Flops blockFlops(const Shape &x, const LayerParts &parts) {
-  Wide matrices = x.tokens * matrixFlops(parts) / x.t;
-  Wide attention = attentionFlops(x);
-  return {matrices + attention, matrices + 2 * attention, matrices};
-}
-
-Flops headFlops(const Shape &x) {
-  Wide product = (x.mtp + 1) * 2 * x.h * x.vocab * x.tokens / x.t;
-  return {product, product, product};
-}
-
-/// Messages among the devices of a rank: bytes through one of them, and steps
-/// one after the other.
-struct Exchange {
-  Wide bytes = 0, steps = 0;
-
-  Exchange &operator+=(const Exchange &other) {
-    bytes += other.bytes;
-    steps += other.steps;
-    return *this;
-  }
-  Exchange operator*(Wide factor) const {
-    return {bytes * factor, steps * factor};
-  }
-};
 
 /// Sum over the tensor group of a boundary's numbers.
 Exchange allReduce(const Shape &x) {
@@ -97,121 +51,137 @@ Exchange blockExchange(const Shape &x, bool withExperts, bool backward) {
   return sum;
 }
 
-/// Turns operations into ticks: by the speed of the device, or, without one, so
-/// that a block's forward is one unit. And exchanges, by the link of the group.
-class Clock {
-public:
-  Clock(const ClusterSpec &cluster, Wide forwardOfBlock)
-      : unitFlops(std::max<Wide>(forwardOfBlock, 1)) {
-    if (cluster.device && cluster.device->flops.given)
-      flopsPerSecond =
-          cluster.device->flops.value * cluster.device->efficiency.value;
-    if (cluster.groupLink)
-      link = {cluster.groupLink->latency, cluster.groupLink->bandwidth};
-  }
-
-  Ticks ticks(Wide flops) const {
-    if (flopsPerSecond > 0) {
-      double value = static_cast<double>(flops) / flopsPerSecond * 1e12;
-      return value < static_cast<double>(kMaxTicks)
-                 ? static_cast<Ticks>(std::llround(value))
-                 : kTooLong;
-    }
-    Wide scale = ticksPer(TimeUnit::Unit);
-    Wide value = (flops * scale + unitFlops / 2) / unitFlops;
-    return static_cast<Ticks>(std::min<Wide>(value, kTooLong));
-  }
-  Ticks ticks(const Exchange &exchange) const {
-    TimeUnit unit = flopsPerSecond > 0 ? TimeUnit::Seconds : TimeUnit::Unit;
-    Wide sum = Wide(link.latency) * exchange.steps +
-               link.occupancy(toBytes(exchange.bytes), unit);
-    return static_cast<Ticks>(std::min<Wide>(sum, kTooLong));
-  }
-  Ticks ticks(Wide flops, const Exchange &exchange) const {
-    return std::min(ticks(flops) + ticks(exchange), kTooLong);
-  }
-
-private:
-  Wide unitFlops;
-  double flopsPerSecond = 0;
-  Link link;
-};
+constexpr std::string_view kMessages = "messages";
+constexpr std::string_view kMeasured = "measured";
 
 /// Makes the layers of one transformer.
 class Builder {
 public:
-  explicit Builder(const Spec &spec)
-      : x(spec),
-        clock(spec.cluster,
-              blockFlops(x, blockParts(x, x.dense < x.layers)).forward) {}
+  Builder(const Spec &theSpec, Model &built)
+      : spec(theSpec), model(built), x(theSpec),
+        clock(theSpec.cluster, forwardFlops(lastBlockCosts())) {}
 
-  void addLayers(Model &model) const {
-    model.layers.push_back(embedding());
-    model.layers.insert(model.layers.end(), static_cast<size_t>(x.dense),
-                        block(LayerKind::Block, blockParts(x, false), false));
-    if (x.dense < x.layers)
-      model.layers.insert(model.layers.end(),
-                          static_cast<size_t>(x.layers - x.dense),
-                          block(LayerKind::Block, blockParts(x, true), true));
-    if (x.mtp)
-      model.layers.insert(model.layers.end(), static_cast<size_t>(x.mtp),
-                          block(LayerKind::Mtp, mtpParts(x), x.experts != 0));
-    model.layers.push_back(head());
-    model.tiedTable = x.tied ? toBytes((x.vocab + x.t - 1) / x.t * x.h) : 0;
-  }
+  void addLayers();
 
 private:
-  Layer embedding() const;
-  Layer block(LayerKind kind, const LayerParts &parts, bool withExperts) const;
-  Layer head() const;
+  using Parts = std::vector<PartCost>;
+  Parts lastBlockCosts() const {
+    bool withExperts = x.dense < x.layers;
+    return blockCosts(x, blockParts(x, withExperts), withExperts,
+                      model.gradientBytes);
+  }
+  void addEmbedding();
+  void addBlocks(std::string_view name, LayerKind kind, const LayerParts &parts,
+                 bool withExperts, Wide count);
+  void addHead();
+  void add(Layer layer, std::string_view name, const Parts &costs,
+           const Exchange &forward, const Exchange &backward, Wide count);
+  Ticks time(std::string_view layer, Wide count, CostPass pass,
+             const Parts &costs, const Exchange &exchange);
 
+  const Spec &spec;
+  Model &model;
   Shape x;
   Clock clock;
 };
 
-Layer Builder::embedding() const {
-  Layer layer;
-  layer.name = "embedding";
-  layer.kind = LayerKind::Embedding;
-  setParameters(layer, embeddingParts(x), x);
-  layer.forward = layer.recomputeFull = clock.ticks(allReduce(x));
-  layer.output = boundaryBytes(x);
-  return layer;
+void Builder::addLayers() {
+  addEmbedding();
+  addBlocks("dense_block", LayerKind::Block, blockParts(x, false), false,
+            x.dense);
+  addBlocks("expert_block", LayerKind::Block, blockParts(x, true), true,
+            x.layers - std::min(x.layers, x.dense));
+  addBlocks("mtp", LayerKind::Mtp, mtpParts(x), x.experts != 0, x.mtp);
+  addHead();
+  model.table = toBytes((x.vocab + x.t - 1) / x.t * x.h);
+  model.tiedTable = x.tied ? model.table : 0;
 }
 
-Layer Builder::block(LayerKind kind, const LayerParts &parts,
-                     bool withExperts) const {
+/// What a layer takes in one pass, with the rows that tell how.
+Ticks Builder::time(std::string_view layer, Wide count, CostPass pass,
+                    const Parts &costs, const Exchange &exchange) {
+  CostRow row{.layer = layer,
+              .layers = static_cast<uint32_t>(count),
+              .kind = kMeasured,
+              .pass = pass,
+              .work = {},
+              .time = 0,
+              .bound = CostBound::Profile};
+  const LayerTimes *times = measuredTimes(spec.model, layer);
+  const Located<Ticks> *measured = times ? &timeOf(*times, pass) : nullptr;
+  if (measured && measured->given) {
+    for (const PartCost &part : costs)
+      row.work += part.in(pass);
+    row.time = measured->value;
+    model.costs.push_back(row);
+    return row.time;
+  }
+  for (const PartCost &part : costs) {
+    row.kind = kCostKinds[static_cast<unsigned>(part.kind)];
+    row.work = part.in(pass);
+    row.time = clock.ticks(row.work);
+    row.bound =
+        clock.boundByBytes(row.work) ? CostBound::Bytes : CostBound::Flops;
+    if (row.work.any())
+      model.costs.push_back(row);
+  }
+  row.kind = kMessages;
+  row.work = {0, exchange.bytes};
+  row.time = clock.ticks(exchange);
+  row.bound = CostBound::Link;
+  if (exchange.bytes != 0)
+    model.costs.push_back(row);
+  return std::min(clock.ticks(costs, pass) + row.time, kMaxTicks + 1);
+}
+
+/// Adds `count` copies of a layer, of which nothing but the times is missing.
+void Builder::add(Layer layer, std::string_view name, const Parts &costs,
+                  const Exchange &forward, const Exchange &backward,
+                  Wide count) {
+  if (count == 0)
+    return;
+  layer.name = name;
+  layer.forward = time(name, count, CostPass::Forward, costs, forward);
+  layer.backwardInput =
+      time(name, count, CostPass::BackwardInput, costs, backward);
+  layer.backwardWeight = time(name, count, CostPass::BackwardWeight, costs, {});
+  const LayerTimes *measured = measuredTimes(spec.model, name);
+  bool given = measured && measured->recompute.given;
+  layer.recomputeFull = given ? measured->recompute.value : layer.forward;
+  model.layers.insert(model.layers.end(), static_cast<size_t>(count), layer);
+}
+
+void Builder::addEmbedding() {
   Layer layer;
-  layer.name = kind == LayerKind::Mtp ? "mtp" : "block";
+  layer.kind = LayerKind::Embedding;
+  setParameters(layer, embeddingParts(x), x);
+  layer.output = boundaryBytes(x);
+  add(layer, "embedding", embeddingCosts(x, model.gradientBytes), allReduce(x),
+      {}, 1);
+}
+
+void Builder::addBlocks(std::string_view name, LayerKind kind,
+                        const LayerParts &parts, bool withExperts, Wide count) {
+  Layer layer;
   layer.kind = kind;
   setParameters(layer, parts, x);
   setBlockBytes(layer, x, withExperts);
-  Flops flops = blockFlops(x, parts);
-  Exchange forward = blockExchange(x, withExperts, false);
-  layer.forward = clock.ticks(flops.forward, forward);
-  layer.backwardInput =
-      clock.ticks(flops.backwardInput, blockExchange(x, withExperts, true));
-  layer.backwardWeight = clock.ticks(flops.backwardWeight);
   if (!x.flash)
-    layer.recomputeSelective = clock.ticks(x.tokens * x.s * x.queries() / x.t);
-  layer.recomputeFull = layer.forward;
-  return layer;
+    layer.recomputeSelective = clock.ticks(scoresWork(x));
+  Parts costs = blockCosts(x, parts, withExperts, model.gradientBytes);
+  add(std::move(layer), name, costs, blockExchange(x, withExperts, false),
+      blockExchange(x, withExperts, true), count);
 }
 
 /// Final norm, projection to the vocabulary, cross entropy. Tied embeddings
 /// count with the embedding.
-Layer Builder::head() const {
+void Builder::addHead() {
   Layer layer;
-  layer.name = "head";
   layer.kind = LayerKind::Head;
   setParameters(layer, headParts(x), x);
   setHeadBytes(layer, x);
-  Flops flops = headFlops(x);
-  layer.forward = layer.recomputeFull = clock.ticks(flops.forward);
-  layer.backwardInput =
-      clock.ticks(flops.backwardInput, allReduce(x) * (x.mtp + 1));
-  layer.backwardWeight = clock.ticks(flops.backwardWeight);
-  return layer;
+  add(layer, "head", headCosts(x, model.gradientBytes), {},
+      allReduce(x) * (x.mtp + 1), 1);
 }
 
 /// Training state by number format, for what the spec leaves open: parameter,
@@ -325,10 +295,10 @@ std::string describe(const Spec &spec, Bytes gradientBytes) {
 void addTransformerLayers(const Spec &spec, Model &model) {
   const TransformerSpec &transformer = *spec.model.transformer;
   model.layers.reserve(size_t(transformer.layers) + transformer.mtpLayers + 2);
-  Builder(spec).addLayers(model);
+  setStateBytes(spec, model);
+  Builder(spec, model).addLayers();
   for (Layer &layer : model.layers)
     layer.location = transformer.where;
-  setStateBytes(spec, model);
   model.description = describe(spec, model.gradientBytes);
 }
 

@@ -89,16 +89,29 @@ RecomputePolicy policyOf(const Spec &spec, const Model &model, size_t stage,
              : RecomputePolicy::None;
 }
 
+/// What a stage has besides blocks.
+struct StageParts {
+  bool embedding = false, mtp = false, head = false;
+};
+
 /// Bytes of what the stage holds itself, and of the tied table if it has the
 /// head: of a copy where the embedding is elsewhere; else of gradients alone,
-/// since those of embedding and head are summed apart until the step.
+/// since those of embedding and head are summed apart until the step. Layers of
+/// multi-token prediction use both (Megatron-LM): copies of those that are
+/// elsewhere.
 void setState(Stage &stage, const Model &model, const HeldParameters &held,
-              bool embedding, bool head) {
+              StageParts has) {
   HeldParameters stored = held, summed = held;
-  if (head)
+  if (has.head)
     summed.dense += model.tiedTable;
-  if (head && !embedding)
+  if (has.head && !has.embedding)
     stored.dense += model.tiedTable;
+  if (has.mtp) {
+    uint64_t copies = model.tiedTable ? !has.embedding && !has.head
+                                      : !has.embedding + !has.head;
+    stored.dense += copies * model.table;
+    summed.dense += copies * model.table;
+  }
   StateBytes state = model.stateOf(stored);
   stage.bytes.parameters = state.parameters;
   stage.bytes.gradients = model.stateOf(summed).gradients;
@@ -140,15 +153,17 @@ Stage makeStage(const Spec &spec, const Model &model, size_t begin, size_t end,
   if (policy == RecomputePolicy::Full)
     stage.bytes.checkpoint = model.layers[begin].checkpoint;
   HeldParameters held;
+  StageParts has;
   for (size_t i = begin; i < end; ++i) {
-    addLayer(stage, model.layers[i]);
-    held += model.layers[i].held;
+    const Layer &layer = model.layers[i];
+    addLayer(stage, layer);
+    held += layer.held;
+    has.embedding |= layer.kind == LayerKind::Embedding;
+    has.mtp |= layer.kind == LayerKind::Mtp;
+    has.head |= layer.kind == LayerKind::Head;
   }
-  bool embedding =
-      begin < end && model.layers[begin].kind == LayerKind::Embedding;
-  bool head = begin < end && model.layers[end - 1].kind == LayerKind::Head;
-  setState(stage, model, held, embedding, head);
-  stage.description = describe(model, stage, embedding, head);
+  setState(stage, model, held, has);
+  stage.description = describe(model, stage, has.embedding, has.head);
   return stage;
 }
 

@@ -34,6 +34,20 @@ uint32_t peakPosition(const RankPlan &rank) {
              : static_cast<uint32_t>(most - live.begin());
 }
 
+/// Changes of the bytes in use, by time; of what happens at once the most.
+class Steps {
+public:
+  void add(Ticks time, Bytes bytes) {
+    if (!points.empty() && points.back().time == time) {
+      bytes = std::max(points.back().bytes, bytes);
+      points.pop_back();
+    }
+    if (points.empty() || points.back().bytes != bytes)
+      points.push_back({time, bytes});
+  }
+  std::vector<MemoryPoint> points;
+};
+
 } // namespace
 
 MemoryPeak findMemoryPeak(const RankPlan &rank) {
@@ -70,6 +84,46 @@ MemoryPeak findMemoryPeak(const RankPlan &rank) {
   if (peak.contributors.size() > kContributors)
     peak.contributors.resize(kContributors);
   return peak;
+}
+
+std::vector<Bytes> mostPerPart(const std::vector<MemoryPoint> &points,
+                               Ticks end, size_t parts) {
+  std::vector<Bytes> most(parts, 0);
+  // The part that holds a time; the end is in the last.
+  auto partOf = [&](Ticks time) {
+    auto part = static_cast<unsigned __int128>(time) * parts /
+                static_cast<uint64_t>(std::max<Ticks>(end, 1));
+    return std::min(static_cast<size_t>(part), parts - 1);
+  };
+  for (size_t i = 0; i < points.size(); ++i) {
+    Ticks until = i + 1 < points.size() ? points[i + 1].time : end;
+    size_t last = partOf(std::max(until - 1, points[i].time));
+    for (size_t part = partOf(points[i].time); part <= last; ++part)
+      most[part] = std::max(most[part], points[i].bytes);
+  }
+  return most;
+}
+
+std::vector<MemoryPoint> memoryTimeline(const RankPlan &rank,
+                                        const std::vector<Ticks> &start,
+                                        Ticks end) {
+  std::vector<Bytes> live = liveBytes(rank);
+  Steps steps;
+  Ticks now = 0;
+  steps.add(now, persistentBytes(rank));
+  for (size_t at = 0; at < live.size(); ++at) {
+    now = std::max(now, start[at]);
+    steps.add(now, live[at]);
+  }
+  if (steps.points.size() <= kMostMemoryPoints)
+    return std::move(steps.points);
+  std::vector<Bytes> most = mostPerPart(steps.points, end, kMostMemoryPoints);
+  Steps fewer;
+  for (size_t part = 0; part < most.size(); ++part) {
+    auto time = static_cast<unsigned __int128>(end) * part / most.size();
+    fewer.add(static_cast<Ticks>(time), most[part]);
+  }
+  return std::move(fewer.points);
 }
 
 } // namespace sluice

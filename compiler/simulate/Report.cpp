@@ -180,6 +180,7 @@ private:
 
 void ReportBuilder::names() {
   report.model = in.model;
+  report.costs = in.costs;
   report.schedule = in.schedule.name;
   report.ranks = in.schedule.ranks();
   report.stages = static_cast<uint32_t>(graph.stages.size());
@@ -260,8 +261,14 @@ void ReportBuilder::bounds() {
       lowerBound(graph, in.schedule, in.timing, in.network, in.objective, room);
   if (!in.plan)
     return;
-  if (std::optional<PlanTiming> timing = simulatePlan(*in.plan))
-    report.planMakespan = timing->makespan;
+  std::optional<PlanTiming> timing = simulatePlan(*in.plan);
+  if (!timing)
+    return;
+  report.planMakespan = timing->makespan;
+  if (report.hasMemory)
+    for (Id number = 0; number < report.ranks; ++number)
+      report.perRank[number].memoryTimeline = memoryTimeline(
+          in.plan->ranks[number], timing->start[number], timing->makespan);
 }
 
 void ReportBuilder::slowest() {

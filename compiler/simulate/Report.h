@@ -8,6 +8,7 @@
 #define SLUICE_COMPILER_SIMULATE_REPORT_H
 
 #include "compiler/model/Network.h"
+#include "compiler/model/Work.h"
 #include "compiler/simulate/Simulate.h"
 #include "compiler/spec/Spec.h"
 #include "ir/Graph.h"
@@ -85,6 +86,28 @@ struct MemoryPeak {
 /// Linear in operands and buffers.
 MemoryPeak findMemoryPeak(const RankPlan &rank);
 
+/// So many bytes are in use from this time on, until the next point.
+struct MemoryPoint {
+  Ticks time;
+  Bytes bytes;
+};
+
+/// Most points of a timeline.
+inline constexpr size_t kMostMemoryPoints = 512;
+
+/// The bytes in use on a rank over time, from 0 to `end`; the most is that of
+/// findMemoryPeak. A buffer counts from when the first operation of the list
+/// that uses it starts, or the latest before it in the list, until the same is
+/// true of what follows the last. Where more than kMostMemoryPoints changes
+/// are, the most in each of as many equal parts of the time. Linear.
+std::vector<MemoryPoint> memoryTimeline(const RankPlan &rank,
+                                        const std::vector<Ticks> &start,
+                                        Ticks end);
+
+/// The most in each of `parts` equal parts of the time from 0 to `end`.
+std::vector<Bytes> mostPerPart(const std::vector<MemoryPoint> &points,
+                               Ticks end, size_t parts);
+
 struct RankReport {
   std::vector<Id> stages; ///< in order
   uint32_t layers = 0;
@@ -99,7 +122,9 @@ struct RankReport {
   Ticks idle = 0;
   MemoryPeak memory;
   std::string peakOperation; ///< its name; empty if there is none
-  Bytes arenaBytes = 0;      ///< what the runtime allocates
+  /// By the plan's own times; empty where it has none.
+  std::vector<MemoryPoint> memoryTimeline;
+  Bytes arenaBytes = 0; ///< what the runtime allocates
   /// What the arena has more than is in use at once (MemoryPeak::aligned).
   Bytes fragmentation = 0;
   /// The most bytes of host memory in use at once, and what the runtime
@@ -124,6 +149,7 @@ struct Report {
   uint32_t layers = 0;
   uint64_t parameters = 0;
   uint64_t activeParameters = 0;
+  std::vector<CostRow> costs; ///< of a transformer's layers, if they are known
   std::string schedule;
   uint32_t ranks = 0;
   uint32_t virtualStages = 0; ///< stages per rank, rounded up
@@ -174,6 +200,7 @@ struct ReportInput {
   const Plan *plan = nullptr; ///< none: no bytes and no plan_makespan
   Objective objective = Objective::Makespan;
   std::vector<std::string> warnings = {};
+  std::vector<CostRow> costs = {}; ///< Model::costs
 };
 
 std::string_view objectiveName(Objective objective);

@@ -26,36 +26,6 @@ std::string quoted(std::string_view text) {
   return "'" + escaped(text.substr(0, 200)) + "'";
 }
 
-/// The whole text of the file that `model.config` names; none after a report.
-std::optional<std::string> textOf(const Located<std::string> &config,
-                                  llvm::StringRef specFile, std::string &path,
-                                  Reader &reader) {
-  llvm::SmallString<128> full(config.value);
-  if (llvm::sys::path::is_relative(full)) {
-    full = llvm::sys::path::parent_path(specFile);
-    llvm::sys::path::append(full, config.value);
-  }
-  path = full.str().str();
-  auto fail = [&](const std::string &message) {
-    reader.error(config.where, message);
-    return std::nullopt;
-  };
-  llvm::sys::fs::file_status status;
-  if (std::error_code error = llvm::sys::fs::status(full, status))
-    return fail("cannot open " + quoted(path) + ": " + error.message());
-  if (!llvm::sys::fs::is_regular_file(status))
-    return fail(quoted(path) + " is not a file");
-  if (status.getSize() > kMaxYamlBytes)
-    return fail(quoted(path) + " has " + std::to_string(status.getSize()) +
-                " bytes, more than the limit of " +
-                std::to_string(kMaxYamlBytes));
-  auto buffer = llvm::MemoryBuffer::getFile(full);
-  if (!buffer)
-    return fail("cannot open " + quoted(path) + ": " +
-                buffer.getError().message());
-  return (*buffer)->getBuffer().str();
-}
-
 /// Whether brackets nest deeper than a reader that calls itself may follow.
 bool nestsTooDeep(std::string_view text) {
   unsigned depth = 0;
@@ -334,11 +304,41 @@ void override(const TransformerSpec &beside, TransformerSpec &shape) {
 
 } // namespace
 
+std::optional<std::string> readBeside(const Located<std::string> &name,
+                                      std::string_view specFile,
+                                      std::string &path, Reader &reader) {
+  llvm::SmallString<128> full(name.value);
+  if (llvm::sys::path::is_relative(full)) {
+    full = llvm::sys::path::parent_path(llvm::StringRef(specFile));
+    llvm::sys::path::append(full, name.value);
+  }
+  path = full.str().str();
+  auto fail = [&](const std::string &message) {
+    reader.error(name.where, message);
+    return std::nullopt;
+  };
+  llvm::sys::fs::file_status status;
+  if (std::error_code error = llvm::sys::fs::status(full, status))
+    return fail("cannot open " + quoted(path) + ": " + error.message());
+  if (!llvm::sys::fs::is_regular_file(status))
+    return fail(quoted(path) + " is not a file");
+  if (status.getSize() > kMaxYamlBytes)
+    return fail(quoted(path) + " has " + std::to_string(status.getSize()) +
+                " bytes, more than the limit of " +
+                std::to_string(kMaxYamlBytes));
+  auto buffer = llvm::MemoryBuffer::getFile(full);
+  if (!buffer)
+    return fail("cannot open " + quoted(path) + ": " +
+                buffer.getError().message());
+  return (*buffer)->getBuffer().str();
+}
+
 void readConfig(const Field &model, std::string_view specFile,
                 ModelSpec &spec) {
   Reader &reader = model.reader;
   std::string path;
-  std::optional<std::string> text = textOf(spec.config, specFile, path, reader);
+  std::optional<std::string> text =
+      readBeside(spec.config, specFile, path, reader);
   if (!text)
     return;
   uint32_t file = reader.addSource(path, *text);

@@ -126,6 +126,7 @@ constexpr Key<ModelSpec> kModelKeys[] = {
     {.name = "flash_attention", .read = besideConfig},
     {.name = "dropout", .read = besideConfig},
     {.name = "mtp_layers", .read = besideConfig},
+    {.name = "profile", .read = text<&ModelSpec::profile>},
     {.name = "parameter_bytes", .read = bytes<&ModelSpec::parameterBytes>},
     {.name = "gradient_bytes", .read = bytes<&ModelSpec::gradientBytes>},
     {.name = "optimizer_bytes", .read = bytes<&ModelSpec::optimizerBytes>},
@@ -176,6 +177,11 @@ void readModel(const Field &field, Spec &spec) {
     checkBesideConfig(field);
   else if (!spec.model.transformer && spec.model.layers.empty())
     readConfig(field, spec.file, spec.model);
+  if (spec.model.profile.given && spec.model.layers.empty())
+    readProfile(spec.file, spec.model, field.reader);
+  else if (spec.model.profile.given)
+    field.reader.warning(spec.model.profile.where,
+                         "model.profile has no effect on explicit layers");
 }
 
 } // namespace sluice

@@ -140,6 +140,17 @@ std::optional<Spec> parseSpec(std::string_view text, const std::string &file,
   return spec;
 }
 
+bool changePipeline(Spec &spec, const std::vector<Override> &settings,
+                    Diagnostics &diagnostics) {
+  unsigned errorsBefore = diagnostics.errorCount();
+  std::optional<YamlNode> root(YamlNode{});
+  root->kind = YamlKind::Map;
+  applyOverrides(root, settings, diagnostics);
+  Reader reader(diagnostics);
+  readPipeline({reader, *root, spec.pipeline.where, "pipeline"}, spec);
+  return diagnostics.errorCount() == errorsBefore;
+}
+
 std::optional<RunSpec> parseRunOverrides(const std::vector<Override> &overrides,
                                          Diagnostics &diagnostics) {
   unsigned errorsBefore = diagnostics.errorCount();

@@ -24,6 +24,12 @@ std::optional<Spec> parseSpec(std::string_view text, const std::string &file,
                               const std::vector<Override> &overrides,
                               Diagnostics &diagnostics);
 
+/// Changes keys of the section pipeline of `spec`, `key` being the name of one
+/// ("ranks"), as `--set pipeline.KEY=VALUE` does. False after reporting what is
+/// wrong with them.
+bool changePipeline(Spec &spec, const std::vector<Override> &settings,
+                    Diagnostics &diagnostics);
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_SPEC_PARSER_H

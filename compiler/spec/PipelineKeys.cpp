@@ -161,8 +161,12 @@ void schedule(const Field &field, PipelineSpec &pipeline) {
         .error(field.where,
                field.name() + " is auto, which is not supported yet")
         .note("name a schedule");
-  else if (std::optional<std::string> named = field.text())
+  else if (std::optional<std::string> named = field.text()) {
+    pipeline.ownOrders = false;
+    pipeline.scheduleCsv = {};
+    pipeline.scheduleOrders.clear();
     field.set(pipeline.schedule, std::move(*named));
+  }
 }
 
 void placement(const Field &field, PipelineSpec &pipeline) {

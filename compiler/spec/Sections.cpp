@@ -22,6 +22,7 @@ constexpr Key<DeviceSpec> kDeviceKeys[] = {
     {.name = "memory", .read = bytes<&DeviceSpec::memory>},
     {.name = "flops", .read = flops<&DeviceSpec::flops>},
     {.name = "efficiency", .read = number<&DeviceSpec::efficiency, 1>},
+    {.name = "bandwidth", .read = bandwidth<&DeviceSpec::bandwidth>},
 };
 
 constexpr Key<LinkSpec> kLinkKeys[] = {
@@ -92,14 +93,38 @@ constexpr Key<Spec> kTopKeys[] = {
     {.name = "run", .read = run},
 };
 
-/// A transformer's times come from the device, if it says how fast it is.
+/// Whether the profile has all times that else follow from the device's speed.
+bool isMeasured(const ModelSpec &model) {
+  if (!model.measured || !model.transformer->flashAttention.value)
+    return false;
+  const TransformerSpec &x = *model.transformer;
+  const ProfileLayers &layers = model.measured->layers;
+  auto all = [](const LayerTimes &of) {
+    return of.forward.given && of.backwardInput.given &&
+           of.backwardWeight.given;
+  };
+  bool experts = x.experts.given;
+  bool dense = !experts || x.denseLayers.value != 0;
+  bool routed = experts && x.denseLayers.value < x.layers.value;
+  return layers.embedding.forward.given && (!dense || all(layers.denseBlock)) &&
+         (!routed || all(layers.expertBlock)) &&
+         (x.mtpLayers.value == 0 || all(layers.mtp)) && all(layers.head);
+}
+
+/// A transformer's times come from the device, if it says how fast it is, and
+/// from what was measured.
 void noteTransformerTimes(const Field &top, const Spec &spec) {
   const std::optional<DeviceSpec> &device = spec.cluster.device;
   bool speed = device && device->flops.given;
   if (speed && !spec.model.transformer)
     top.reader.warning(device->flops.where,
                        "cluster.device.flops has no effect on explicit layers");
-  if (!spec.model.transformer)
+  if (device && device->bandwidth.given && (!speed || !spec.model.transformer))
+    top.reader.warning(
+        device->bandwidth.where,
+        std::string("cluster.device.bandwidth has no effect ") +
+            (speed ? "on explicit layers" : "without cluster.device.flops"));
+  if (!spec.model.transformer || isMeasured(spec.model))
     return;
   if (speed)
     top.reader.noteTime(TimeUnit::Seconds, device->flops.where,

@@ -33,6 +33,14 @@ void readTransformerKey(const Field &field, std::string_view key,
 void finishTransformer(const Field &field, TransformerSpec &shape);
 /// Fills the transformer of `spec` from its config, a file beside `specFile`.
 void readConfig(const Field &model, std::string_view specFile, ModelSpec &spec);
+/// The text of the file that a key of the spec names, relative to the spec, and
+/// its path; none after reporting why not.
+std::optional<std::string> readBeside(const Located<std::string> &name,
+                                      std::string_view specFile,
+                                      std::string &path, Reader &reader);
+/// Fills the measured times of `spec` from its profile, a file beside
+/// `specFile`.
+void readProfile(std::string_view specFile, ModelSpec &spec, Reader &reader);
 /// Reads the `run` section on its own.
 void readRun(const Field &field, RunSpec &run);
 

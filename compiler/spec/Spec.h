@@ -105,12 +105,49 @@ struct TransformerSpec {
       mtpLayers; ///< multi-token prediction: blocks after the last
 };
 
+/// Measured times of a layer, for one microbatch on one rank.
+struct LayerTimes {
+  Located<Ticks> forward, backwardInput, backwardWeight;
+  Located<Ticks> recompute; ///< of the whole forward
+};
+
+/// The layers that a profile knows.
+struct ProfileLayers {
+  LayerTimes embedding, denseBlock, expertBlock, mtp, head;
+};
+struct ProfiledLayer {
+  std::string_view name;
+  LayerTimes ProfileLayers::*times;
+};
+inline constexpr ProfiledLayer kProfiledLayers[] = {
+    {"embedding", &ProfileLayers::embedding},
+    {"dense_block", &ProfileLayers::denseBlock},
+    {"expert_block", &ProfileLayers::expertBlock},
+    {"mtp", &ProfileLayers::mtp},
+    {"head", &ProfileLayers::head}};
+
+/// What the times of a profile were measured with, where it says so.
+struct ProfileSizes {
+  Located<std::string> device;
+  Located<uint32_t> sequence, microbatchSize, tensorParallel, contextParallel,
+      expertParallel;
+  Located<bool> sequenceParallel;
+};
+
+/// A file of measured times (`model.profile`).
+struct ProfileSpec {
+  ProfileSizes measured;
+  ProfileLayers layers;
+};
+
 struct ModelSpec {
   SourceLocation where;
   Located<std::string> name; ///< default: the file's stem
   std::vector<LayerSpec> layers;
   std::optional<TransformerSpec> transformer; ///< written out, or of config
-  Located<std::string> config; ///< path of a config.json, relative to the spec
+  Located<std::string> config;  ///< path of a config.json, relative to the spec
+  Located<std::string> profile; ///< path, relative to the spec
+  std::optional<ProfileSpec> measured; ///< what it says
   /// What a config does not say: sequence, dtype, flash_attention, dropout and
   /// mtp_layers, where they stand beside it.
   TransformerSpec besideConfig;
@@ -200,6 +237,7 @@ struct DeviceSpec {
   Located<Bytes> memory;
   Located<double> flops; ///< operations per second
   Located<double> efficiency{1.0};
+  Located<Bytes> bandwidth; ///< of its memory, bytes per second; 0: free
 };
 
 struct LinkSpec {

@@ -1,5 +1,6 @@
 """Memory limits, odd sizes, and the largest that must work."""
 
+import json
 import re
 
 import sluice
@@ -25,13 +26,19 @@ class Limits(ToolTest):
         self.assertRegex(error, r"^-:6:71: error: rank 1 needs 67.25 KiB \(68864 bytes\), 8864 bytes over the limit of ")
         self.assertIn("note: the peak is at ", error)
         self.assertIn("46.88 KiB (48000 bytes) saved of stage 1, 16 buffers", error)
-        advice = re.findall(r"would fit: ([a-z_.]+): (\S+)", error)
-        spans = [float(span) for span in re.findall(r"\(makespan ([0-9.]+),", error)]
+        lines = re.findall(r"would fit: (.*)", error)
+        alike = [line for line in lines if line.endswith("on the largest rank)")]  # devices and batch of the spec
+        self.assertEqual(alike, lines[:len(alike)])
+        spans = [float(re.search(r"\(makespan ([0-9.]+),", line)[1]) for line in alike]
         self.assertEqual(spans, sorted(spans))  # the fastest first
-        self.assertIn(("pipeline.schedule", "1f1b"), advice)
-        self.assertIn("pipeline.memory_limit", [key for key, _ in advice])
-        for key, value in advice:
-            self.ok("compile", "-", "--emit=ops", f"--set={key}={value}", stdin=spec)
+        advice = [re.findall(r"(pipeline\.[a-z_]+): (\S+)", line) for line in lines]
+        self.assertIn([("pipeline.schedule", "1f1b")], advice)
+        self.assertEqual("pipeline.memory_limit", advice[-1][0][0])
+        for line, changes in zip(lines, advice):
+            sets = [f"--set={key}={value}" for key, value in changes]
+            report = json.loads(self.ok("report", "-", "--json", *sets, stdin=spec))
+            if told := re.search(r"\(makespan ([0-9.]+),", line):
+                self.assertEqual(report["makespan"], float(told[1]), line)
 
     def test_warmup_that_fits(self):
         spec = chain(layers=4, microbatches=6, layer=SIZES, pipeline=", memory_limit: 29kB")

@@ -149,6 +149,39 @@ pipeline: {{ranks: 16, virtual_stages: 2, microbatches: 32, schedule: interleave
             self.ok("compile", path, "-o", plan)
             self.ok("check", plan)
 
+    def test_costs_add_up(self):
+        # What a block takes is the sum of its kinds of work, each the longer of operations and bytes.
+        spec = MODELS / "llama-3-8b-4x80gb.yaml"
+        with_bytes = "--set=cluster.device.bandwidth=3.35TB/s"
+        costs = json.loads(self.ok("report", spec, "--json", with_bytes))["model"]["costs"]
+        h, ffn, tokens = 4096, 14336, 8192
+        matrices = {"projections": [(h, h), (h, 2 * 1024), (h, h)], "mlp": [(h, 2 * ffn), (ffn, h)]}
+        for kind, sides in matrices.items():
+            row, = (row for row in costs
+                    if (row["layer"], row["kind"], row["pass"]) == ("dense_block", kind, "forward"))
+            self.assertEqual(row["layers"], 32)
+            self.assertEqual(row["flops"], sum(2 * tokens * i * o for i, o in sides))
+            self.assertEqual(row["bytes"], sum(2 * (i * o + tokens * (i + o)) for i, o in sides))
+            self.assertEqual(row["bound"], "flops")
+            self.assertAlmostEqual(row["time"], row["flops"] / (0.5 * 989e12), delta=1e-12)
+        norms, = (row for row in costs
+                  if (row["layer"], row["kind"], row["pass"]) == ("dense_block", "elementwise", "forward"))
+        self.assertEqual((norms["flops"], norms["bound"]), (0, "bytes"))
+        self.assertAlmostEqual(norms["time"], norms["bytes"] / 3.35e12, delta=1e-12)
+        table = self.ok("report", spec, "-v", with_bytes)
+        self.assertIn("costs of a microbatch on one device\n", table)
+        self.assertNotIn("costs of a microbatch", self.ok("report", spec))
+
+    def test_high_water_line(self):
+        spec = MODELS / "llama-3-8b-4x80gb.yaml"
+        report = json.loads(self.ok("report", spec, "--json"))
+        for rank in report["per_rank"]:
+            self.assertEqual(max(point["bytes"] for point in rank["memory_timeline"]), rank["peak_bytes"])
+        text = self.ok("report", spec)
+        chart = text[text.index("its bytes in use over time"):].splitlines()
+        self.assertTrue(all(len(line) == len("  |") + 60 + 1 for line in chart[1:5]), chart)
+        self.assertIn("█", chart[1])  # the peak fills the height
+
     def test_pictures(self):
         pictures = sorted(MODELS.glob("*.svg"))
         self.assertGreaterEqual(len(pictures), 2)

@@ -1,3 +1,4 @@
+#include "compiler/emit/Chart.h"
 #include "compiler/emit/Emit.h"
 #include "tests/Catch.h"
 #include "tests/compiler/ReportForTests.h"
@@ -178,6 +179,13 @@ TEST_CASE("emit: names from an input stay valid JSON") {
       parsed(textOf([&](auto &out) { emitReportJson(report, out); }));
   CHECK(json.getObject("model")->getString("name") ==
         llvm::StringRef("a\"\\x01\\xff<b>"));
+}
+
+TEST_CASE("emit: bars of one line and of two") {
+  using Lines = std::vector<std::string>;
+  CHECK(barChart({0, 1, 4, 8}, 8, 1) == Lines{" ▁▄█"});
+  CHECK(barChart({0, 1, 4, 8}, 8, 2) == Lines{"   █", " ▂██"});
+  CHECK(barChart({}, 8, 2) == Lines{"", ""});
 }
 
 TEST_CASE("emit: a report for people") {

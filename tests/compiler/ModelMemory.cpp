@@ -252,6 +252,46 @@ TEST_CASE("memory: a tied table is divided among the tensor group") {
   CHECK(model(kTiny, "tensor_parallel: 4").tiedTable == 0);
 }
 
+// Megatron-LM gives each stage with such a layer an embedding and a head; h 64
+// and 256 words make tables of 16384 numbers.
+TEST_CASE("memory: multi-token prediction has copies of embedding and head") {
+  const uint64_t table = 64 * 256;
+  auto stages = [](const std::string &fields, const std::string &layout,
+                   uint32_t count) {
+    Built built =
+        build(kTiny + ", mtp_layers: 1" + fields, "layout: '" + layout + "'");
+    INFO(built.messages);
+    REQUIRE(built.model);
+    Diagnostics diagnostics;
+    std::optional<StageGraph> graph =
+        partition(*built.spec, *built.model, count, diagnostics);
+    INFO(diagnostics.render());
+    REQUIRE(graph);
+    return std::pair(graph->stages, built.model->layers);
+  };
+  // Layers: embedding, block, mtp, head.
+  auto check = [&](const Stage &stage, uint64_t numbers) {
+    CHECK(stage.bytes.parameters == 2 * numbers);
+    CHECK(stage.bytes.gradients == 4 * numbers);
+    CHECK(stage.bytes.optimizer == 12 * numbers);
+  };
+  auto [alone, layers] = stages("", "Et|m|L", 3);
+  check(alone[0], layers[0].held.dense + layers[1].held.dense);
+  check(alone[1], layers[2].held.dense + 2 * table);
+  check(alone[2], layers[3].held.dense);
+  auto withHead = stages("", "Et|mL", 2).first;
+  check(withHead[1], layers[2].held.dense + layers[3].held.dense + table);
+  auto whole = stages("", "EtmL", 1).first;
+  check(whole[0], layers[0].held.dense + layers[1].held.dense +
+                      layers[2].held.dense + layers[3].held.dense);
+  // Tied, both are one table.
+  auto [tied, tiedLayers] = stages(", tied_embeddings: true", "Et|m|L", 3);
+  check(tied[1], tiedLayers[2].held.dense + table);
+  auto tiedHead = stages(", tied_embeddings: true", "Et|mL", 2).first;
+  check(tiedHead[1],
+        tiedLayers[2].held.dense + tiedLayers[3].held.dense + table);
+}
+
 // Level 2 has the gradients of a running layer whole, level 3 its parameters
 // too.
 TEST_CASE("memory: what ZeRO gathers lies in the workspace") {

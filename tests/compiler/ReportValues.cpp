@@ -201,6 +201,59 @@ TEST_CASE("report: bytes by kind at the moment of the peak") {
   CHECK(report.perRank[1].memory.bytes == 97 + 100 + 10);
 }
 
+TEST_CASE("report: bytes in use over time") {
+  // As above: 97 that stay. Rank 0 adds 105 with F0 at 0 and with F1 at 1; the
+  // first output is gone when the second is sent at 2, and from 3, when the
+  // first gradient comes, this takes the place of the second output. B0 ends
+  // at 4, and until the last gradient comes at 5 nothing in the list changes.
+  Chain chain = evenChain(2, 2, 1, 1);
+  for (Stage &stage : chain.stages)
+    stage.bytes = {10, 20, 60, 100, 30, 7};
+  chain.messageBytes = 5;
+  Report report = Job(chain, oneFOneB(chain)).report();
+  std::vector<std::pair<Ticks, Bytes>> points;
+  for (const MemoryPoint &point : report.perRank[0].memoryTimeline)
+    points.emplace_back(point.time / kUnit, point.bytes);
+  CHECK(points == std::vector<std::pair<Ticks, Bytes>>{
+                      {0, 202}, {1, 307}, {2, 302}, {5, 202}});
+}
+
+TEST_CASE("report: the most of a timeline is the peak, however long it is") {
+  for (uint32_t microbatches : {3u, 1000u}) {
+    Chain chain = evenChain(3, microbatches, 1, 2);
+    for (Stage &stage : chain.stages)
+      stage.bytes = {10, 20, 60, 100, 30, 7};
+    chain.messageBytes = 5;
+    for (const Schedule &order : {gpipe(chain), oneFOneB(chain)}) {
+      Report report = Job(chain, order).report();
+      for (const RankReport &rank : report.perRank) {
+        const std::vector<MemoryPoint> &points = rank.memoryTimeline;
+        REQUIRE_FALSE(points.empty());
+        CHECK(points.size() <= kMostMemoryPoints);
+        CHECK(points.front().time == 0);
+        CHECK(points.back().time < *report.planMakespan);
+        Bytes most = points.front().bytes;
+        for (size_t i = 1; i < points.size(); ++i) {
+          CHECK(points[i - 1].time < points[i].time);
+          CHECK(points[i - 1].bytes != points[i].bytes);
+          most = std::max(most, points[i].bytes);
+        }
+        CHECK(most == rank.memory.bytes);
+      }
+    }
+  }
+}
+
+TEST_CASE("report: the most in each part of the time") {
+  std::vector<MemoryPoint> points{{0, 5}, {3, 9}, {4, 2}};
+  CHECK(mostPerPart(points, 10, 5) == std::vector<Bytes>{5, 9, 2, 2, 2});
+  CHECK(mostPerPart(points, 10, 1) == std::vector<Bytes>{9});
+  CHECK(mostPerPart(points, 10, 10) ==
+        std::vector<Bytes>{5, 5, 5, 9, 2, 2, 2, 2, 2, 2});
+  // Nothing takes time.
+  CHECK(mostPerPart({{0, 7}}, 0, 2) == std::vector<Bytes>{7, 0});
+}
+
 TEST_CASE("report: without a plan there are no bytes") {
   Chain chain = evenChain(2, 2, 1, 1);
   Job job(chain, oneFOneB(chain));

@@ -1,5 +1,6 @@
 #include "tools/sluice/Explain.h"
 
+#include "compiler/emit/Chart.h"
 #include "compiler/emit/Table.h"
 #include "compiler/simulate/Report.h"
 
@@ -132,20 +133,15 @@ static void explainOrder(const Plan &plan, const verify::Options &options,
 
 /// `values` as a line of bars, the largest of each column, from 0 to `top`.
 static std::string chart(llvm::ArrayRef<Bytes> values, Bytes top) {
-  static constexpr const char *kBars[] = {" ", "▁", "▂", "▃", "▄",
-                                          "▅", "▆", "▇", "█"};
-  constexpr size_t kWidth = 60;
-  size_t width = std::min(kWidth, values.size());
-  std::string line;
+  size_t width = std::min(kChartWidth, values.size());
+  std::vector<Bytes> columns;
   for (size_t column = 0; column < width; ++column) {
     size_t begin = values.size() * column / width,
            end = values.size() * (column + 1) / width;
-    Bytes most =
-        *std::max_element(values.begin() + begin, values.begin() + end);
-    double share = static_cast<double>(most) / static_cast<double>(top);
-    line += kBars[std::min<size_t>(8, static_cast<size_t>(share * 8 + 0.5))];
+    columns.push_back(
+        *std::max_element(values.begin() + begin, values.begin() + end));
   }
-  return line;
+  return barChart(columns, top, 1).front();
 }
 
 static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {

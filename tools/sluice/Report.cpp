@@ -21,6 +21,8 @@ Report reportOf(const Compilation &c) {
                     .plan = c.plan ? &*c.plan : nullptr};
   if (c.spec)
     input.objective = c.spec->pipeline.objective;
+  if (c.model)
+    input.costs = c.model->costs;
   for (const Diagnostic &diagnostic : c.diagnostics.all())
     if (diagnostic.severity == Severity::Warning)
       input.warnings.push_back(diagnostic.message);
@@ -96,7 +98,10 @@ int commands::report(const Arguments &arguments) {
   const Compilation &c = invocation.compilation;
   if (c.timing && c.plan) // a plan over its limit still has its report
     status = writeOutput("", [&](llvm::raw_ostream &out) {
-      (arguments.json ? emitReportJson : emitReportText)(reportOf(c), out);
+      if (arguments.json)
+        emitReportJson(reportOf(c), out);
+      else
+        emitReportText(reportOf(c), out, arguments.verbose);
     });
   printDiagnostics(arguments, invocation);
   return status.ok() ? code : fail(status);
