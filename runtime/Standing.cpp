@@ -262,7 +262,7 @@ std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks) {
       {"replica", "rank", "step", "stands at", "line", "since", "waits for"}};
   for (Id rank = 0; rank < ranks.size(); ++rank)
     rows.push_back(rowOf(plan, rank, ranks[rank]));
-  std::array<size_t, Row().size()> widths = {};
+  std::array<size_t, std::tuple_size_v<Row>> widths = {};
   for (const Row &row : rows)
     for (size_t i = 0; i < row.size(); ++i)
       widths[i] = std::max(widths[i], row[i].size());
