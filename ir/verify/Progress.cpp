@@ -51,6 +51,11 @@ bool waitsInside(const PlanIndex &index) {
   return false;
 }
 
+/// The quick proof, for every progress model.
+bool holdsAtOnce(const PlanIndex &index) {
+  return index.needs.empty() && !waitsInside(index) && runsInListOrder(index);
+}
+
 void reportDeadlocks(const Plan &plan, const Machine &machine,
                      const Options &options, Report &report) {
   for (std::vector<OpPlace> &cycle : machine.witnesses()) {
@@ -68,7 +73,7 @@ void reportDeadlocks(const Plan &plan, const Machine &machine,
 
 void checkProgress(const PlanIndex &index, const Options &options,
                    Report &report, Result &result) {
-  if (index.needs.empty() && !waitsInside(index) && runsInListOrder(index)) {
+  if (holdsAtOnce(index)) {
     result.holds.fill(!index.isTurned);
     if (!index.isTurned)
       result.minBuffering = 0;
@@ -101,7 +106,7 @@ void checkProgress(const PlanIndex &index, const Options &options,
 
 std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
                                               const Options &options) {
-  if (index.needs.empty() && !waitsInside(index) && runsInListOrder(index))
+  if (holdsAtOnce(index))
     return {};
   Machine machine(index, options.progress);
   if (machine.run(options.buffered))
