@@ -5,14 +5,15 @@
 // Tries every seed file, then random changes to them for so many seconds (or
 // those of SLUICE_FUZZ_SECONDS): bytes, and words between what parts them. The
 // numbers are the same in every run. The input that ends the program stands in
-// ./NAME-crash; one that takes longer than ten seconds ends it, too.
+// ./NAME-crash; one that takes longer than ten seconds ends it, too. Seconds
+// are those of the processor, so that a run may wait for others.
 //
 //===----------------------------------------------------------------------===//
-#include <chrono>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -20,13 +21,14 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 namespace {
 
-constexpr unsigned kMostSecondsOfOne = 10;
+constexpr time_t kMostSecondsOfOne = 10;
 std::string current, crashFile;
 
 /// Saves the input at hand; only with what a signal handler may call.
@@ -49,12 +51,23 @@ std::string fileText(const char *path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+/// Ends the program after so many seconds of the processor; 0: not any more.
+void limit(time_t seconds) {
+  itimerval timer = {};
+  timer.it_value.tv_sec = seconds;
+  ::setitimer(ITIMER_PROF, &timer, nullptr);
+}
+
+double processorSeconds() {
+  return static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
+}
+
 void tryInput(std::string input) {
   current = std::move(input);
-  ::alarm(kMostSecondsOfOne);
+  limit(kMostSecondsOfOne);
   LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t *>(current.data()),
                          current.size());
-  ::alarm(0);
+  limit(0);
 }
 
 class Changes {
@@ -175,7 +188,7 @@ int main(int argc, char **argv) {
   }
   std::string name = argv[0];
   crashFile = name.substr(name.rfind('/') + 1) + "-crash";
-  for (int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGALRM})
+  for (int signal : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGPROF})
     std::signal(signal, save);
   std::vector<std::string> seeds;
   for (int i = 2; i < argc; ++i) {
@@ -183,11 +196,10 @@ int main(int argc, char **argv) {
     tryInput(seeds.back());
   }
   const char *longer = std::getenv("SLUICE_FUZZ_SECONDS");
-  std::chrono::duration<double> most(std::atof(longer ? longer : argv[1]));
-  auto start = std::chrono::steady_clock::now();
+  double end = processorSeconds() + std::atof(longer ? longer : argv[1]);
   Changes changes(seeds);
   uint64_t inputs = 0;
-  for (; std::chrono::steady_clock::now() - start < most; ++inputs)
+  for (; processorSeconds() < end; ++inputs)
     tryInput(changes.next());
   std::printf("%zu seeds, %llu inputs\n", seeds.size(),
               static_cast<unsigned long long>(inputs));
