@@ -124,11 +124,23 @@ public:
   virtual Outcome synchronize(Failure &failure) = 0;
 };
 
+/// What a job asks of its devices.
+struct ConnectOptions {
+  uint32_t devices = 0; ///< to use at most; 0: all that there are
+  double timeoutSeconds = 60; ///< of waiting for others; not positive: none
+  /// Whether what computes enqueues on the devices (and arenas lie there), or
+  /// works on the host, in memory that both reach.
+  bool computesOnDevice = false;
+};
+
 /// All ranks of a job, as far as they are in this process, and the channels and
 /// collectives between them.
 class World {
 public:
   virtual ~World() = default;
+  /// Once, before all else: finds the devices and connects the ranks. Memory of
+  /// the host needs neither.
+  virtual Status connect(const ConnectOptions &) { return {}; }
   /// Before any of them is allocated: refuses arenas, one per rank, that do not
   /// fit together into what memory there is. Touches nothing.
   virtual Status admit(std::span<const Bytes> arenas) const = 0;
@@ -155,6 +167,10 @@ std::span<const BackendInfo> backends();
 
 /// The row of exactly this text, or null.
 const BackendInfo *findBackend(std::string_view text);
+
+/// Refuses channels and collectives that name ranks from `ranks` on.
+Status checkPaths(uint32_t ranks, std::span<const Channel> channels,
+                  std::span<const Collective> collectives);
 
 #define SLUICE_BACKEND(Name, ...)                                              \
   Status make##Name##World(uint32_t ranks, std::span<const Channel> channels,  \

@@ -297,6 +297,11 @@ Status JobRunner::prepare() {
           backend->make(ranks, paths.channels, paths.collectives, job->world);
       !s.ok())
     return s;
+  if (Status s =
+          job->world->connect({.devices = options.devices,
+                               .timeoutSeconds = options.timeoutSeconds});
+      !s.ok())
+    return s;
   std::vector<Bytes> arenas;
   for (Id rank = 0; rank < ranks; ++rank)
     arenas.push_back(listOf(rank).arenaBytes);

@@ -1,5 +1,6 @@
 //===- runtime/host/HostWorld.cpp - What the ranks of a process share ----===//
 #include "runtime/host/HostBackend.h"
+#include "runtime/host/HostMemory.h"
 
 #include <thread>
 #include <unistd.h>
@@ -36,6 +37,10 @@ HostWorld::HostWorld(uint32_t ranks, std::span<const Channel> list,
   }
   for (const Collective &of : collectiveList)
     collectives.emplace_back(of.ranks);
+}
+
+Status HostWorld::admit(std::span<const Bytes> arenas) const {
+  return admitToHost(arenas);
 }
 
 Status HostWorld::open(Id rank, std::unique_ptr<Backend> &backend) {
@@ -75,18 +80,8 @@ void HostWorld::sleep(Id rank, uint32_t seen) {
 Status makeHostWorld(uint32_t ranks, std::span<const Channel> channels,
                      std::span<const Collective> collectives,
                      std::unique_ptr<World> &world) {
-  for (const Channel &channel : channels)
-    if (channel.source >= ranks || channel.destination >= ranks)
-      return Status::input(
-          "a channel goes from rank " + std::to_string(channel.source) +
-          " to rank " + std::to_string(channel.destination) +
-          ", but there are " + std::to_string(ranks) + " ranks");
-  for (const Collective &of : collectives)
-    for (const Id rank : of.ranks)
-      if (rank >= ranks)
-        return Status::input("a collective names rank " + std::to_string(rank) +
-                             ", but there are " + std::to_string(ranks) +
-                             " ranks");
+  if (Status s = checkPaths(ranks, channels, collectives); !s.ok())
+    return s;
   world = std::make_unique<HostWorld>(ranks, channels, collectives);
   return {};
 }

@@ -1,8 +1,8 @@
 //===- tests/conformance/BackendForTests.h - Ranks to try a backend on ---===//
 //
-// One suite, run for every row of Backends.def. A test says what it needs; a
-// backend that lacks it, by its columns, is passed over, and a row that no test
-// fits fails the suite.
+// One suite for every row of Backends.def, in one program or another. A test
+// says what it needs; a backend that lacks it, by its columns, is passed over,
+// and a machine that no test fits fails the suite.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_TESTS_CONFORMANCE_BACKENDFORTESTS_H
@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -94,8 +95,44 @@ struct NoteNeeds {
   explicit NoteNeeds(unsigned needs) { needsOfTests().push_back(needs); }
 };
 
-// A test that runs on every backend that has what it needs; its body sees the
-// row as `backend`.
+/// What a program tries the suite on: a backend, and how it is set up.
+struct Machine {
+  std::string name;
+  const BackendInfo *backend;
+  ConnectOptions options;
+  std::function<void()> begin, end; ///< around each test
+};
+
+/// All of the program; each defines its own.
+const std::vector<Machine> &machines();
+
+/// Those that have what a test needs.
+inline std::vector<const Machine *> machinesFor(unsigned needs) {
+  std::vector<const Machine *> fitting;
+  for (const Machine &machine : machines())
+    if (fits(*machine.backend, needs))
+      fitting.push_back(&machine);
+  return fitting;
+}
+
+/// The one that a test is running on.
+inline const Machine *&currentMachine() {
+  static const Machine *current = nullptr;
+  return current;
+}
+
+inline void runOn(const Machine &machine,
+                  void (*test)(const BackendInfo &backend)) {
+  currentMachine() = &machine;
+  if (machine.begin)
+    machine.begin();
+  test(*machine.backend);
+  if (machine.end)
+    machine.end();
+}
+
+// A test that runs on every machine that has what it needs; its body sees the
+// row of the table as `backend`.
 #define BACKEND_TEST(Text, Set) BACKEND_TEST_ON(Text, Set, __LINE__)
 #define BACKEND_TEST_ON(Text, Set, Line) BACKEND_TEST_IN(Text, Set, Line)
 #define BACKEND_TEST_IN(Text, Set, Line)                                       \
@@ -103,11 +140,12 @@ struct NoteNeeds {
 #define BACKEND_TEST_AT(Text, Set, Function)                                   \
   static void Function(const sluice::runtime::BackendInfo &backend);           \
   TEST_CASE(Text, "[backend]") {                                               \
-    for (const auto &row : sluice::runtime::backends())                        \
-      if (sluice::tests::fits(row, Set)) {                                     \
-        INFO("backend " << row.text);                                          \
-        Function(row);                                                         \
-      }                                                                        \
+    if (sluice::tests::machinesFor(Set).empty())                               \
+      return;                                                                  \
+    const sluice::tests::Machine *machine =                                    \
+        GENERATE(from_range(sluice::tests::machinesFor(Set)));                 \
+    INFO("on " << machine->name);                                              \
+    sluice::tests::runOn(*machine, Function);                                  \
   }                                                                            \
   static const sluice::tests::NoteNeeds Function##Noted(Set);                  \
   static void Function(const sluice::runtime::BackendInfo &backend)
@@ -121,6 +159,7 @@ inline std::unique_ptr<World> makeWorld(const BackendInfo &backend,
     channels = {{0, 0, 1, 0, 0}, {0, 1, 0, 0, 0}};
   std::unique_ptr<World> world;
   REQUIRE(backend.make(ranks, channels, {}, world).ok());
+  REQUIRE(world->connect(currentMachine()->options).ok());
   return world;
 }
 

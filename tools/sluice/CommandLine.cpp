@@ -128,7 +128,12 @@ struct Flags {
                                cl::value_desc("name"),
                                cl::sub(run),
                                cl::cat(category),
-                               cl::desc("what executes: host (threads)")};
+                               cl::desc("what executes: host (threads, the "
+                                        "default) or cuda (GPUs and NCCL)")};
+  cl::opt<std::string> devices{
+      "devices", cl::value_desc("n"), cl::sub(run), cl::cat(category),
+      cl::desc("GPUs to use at most; where there are fewer than ranks, ranks "
+               "share them")};
   cl::opt<std::string> module{
       "module", cl::value_desc("gpt|synthetic|path"), cl::sub(run),
       cl::cat(category),
@@ -278,6 +283,13 @@ bool Flags::readRun(Arguments &arguments, llvm::raw_ostream &errors) const {
   TimeUnit unit = time->unit.value_or(TimeUnit::Unit);
   arguments.timeoutSeconds =
       static_cast<double>(time->ticks) / static_cast<double>(ticksPer(unit));
+  if (devices.getNumOccurrences() &&
+      (llvm::StringRef(devices).getAsInteger(10, arguments.devices) ||
+       arguments.devices == 0)) {
+    errors << "error: --devices=" << escaped(devices)
+           << " is not a count from 1 on\n";
+    return false;
+  }
   uint64_t count = 0;
   if (!steps.getNumOccurrences())
     return true;
@@ -353,8 +365,7 @@ struct Planned {
 } // namespace
 
 static constexpr Planned kPlanned[] = {
-    {"view", ""},    {"tune", ""}, {"profile", ""},
-    {"explain", ""}, {"diff", ""}, {"run", "devices"},
+    {"view", ""}, {"tune", ""}, {"profile", ""}, {"explain", ""}, {"diff", ""},
 };
 
 /// What the command line asks for that is planned only; empty if nothing.

@@ -167,7 +167,7 @@ static Status checkRunPaths(const Arguments &arguments, const Plan &plan) {
 
 static Status unknownBackend(llvm::StringRef name) {
   std::string shown = "--backend=" + escaped(name);
-  if (name == "mpi" || name == "cuda")
+  if (name == "mpi")
     return Status::usage(shown + " is not supported yet");
   std::vector<std::string_view> names;
   for (const runtime::BackendInfo &backend : runtime::backends())
@@ -187,6 +187,9 @@ static Status prepare(const Arguments &arguments, const Input &input,
     status = findData(arguments, input, *options.module, plan);
   if (status.ok())
     status = checkRunPaths(arguments, plan);
+  if (status.ok() && !arguments.quiet && arguments.devices != 0 &&
+      arguments.backend == "host")
+    llvm::errs() << "warning: --devices has no effect with backend host\n";
   if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
       options.module->name == llvm::StringRef("synthetic"))
     llvm::errs() << "warning: --data has no effect with module synthetic\n";
@@ -196,6 +199,7 @@ static Status prepare(const Arguments &arguments, const Input &input,
 static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
   runtime::JobOptions options;
   options.backend = arguments.backend;
+  options.devices = arguments.devices;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
   options.onStep = ProgressLine(arguments.quiet);

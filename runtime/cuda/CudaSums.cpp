@@ -1,0 +1,135 @@
+//===- runtime/cuda/CudaSums.cpp - All-reduce in order of ranks -----------===//
+//
+// A sum must have the same bits on every rank and in every run, and those are
+// the bits of a sum in order of ranks; NCCL's own starts each part at another
+// rank. So each rank gets a slice of what all have, adds it in order of ranks,
+// and sends the result to all: the bytes on the wires are those of a ring,
+// 2 (n - 1) / n of the data a rank (Patarasuk and Yuan 2009, section 3).
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/cuda/CudaBackend.h"
+#include "runtime/cuda/CudaScratch.h"
+#include "runtime/cuda/Kernels.h"
+
+#include <algorithm>
+
+namespace sluice::runtime::cuda {
+
+/// Where the slice of `seat` begins, of `bytes` in elements of `unit`.
+static Bytes sliceAt(size_t seat, size_t seats, Bytes bytes, Bytes unit) {
+  return bytes / unit * seat / seats * unit;
+}
+
+/// One launch of NCCL: all send the slices of others to them (and get their own
+/// of others, into scratch), or, where `gathers`, their own to all others.
+Answer CudaBackend::exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
+                             bool gathers) {
+  const size_t seats = sum.positions.size();
+  const auto at = [&](size_t seat) { return sliceAt(seat, seats, bytes, unit); };
+  const auto size = [&](size_t seat) { return at(seat + 1) - at(seat); };
+  const Bytes own = size(sum.seat);
+  Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
+  if (!answer.ok())
+    return answer;
+  const auto move = [&](bool sends, size_t other, std::byte *what, Bytes count) {
+    if (!answer.ok() || count == 0)
+      return;
+    const int peer = sum.positions[other];
+    answer = sends ? answerOf(ncclSend(what, count, ncclInt8, peer,
+                                       sum.member->handle, sum.stream),
+                              "ncclSend")
+                   : answerOf(ncclRecv(what, count, ncclInt8, peer,
+                                       sum.member->handle, sum.stream),
+                              "ncclRecv");
+  };
+  for (size_t other = 0; other < seats; ++other) {
+    if (other == sum.seat)
+      continue;
+    if (gathers) {
+      move(true, other, data + at(sum.seat), own);
+      move(false, other, data + at(other), size(other));
+    } else {
+      move(true, other, data + at(other), size(other));
+      move(false, other, sum.scratch + other * own, own);
+    }
+  }
+  if (Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd"); answer.ok())
+    answer = std::move(ended);
+  return answer.ok() ? settle(*sum.member) : answer;
+}
+
+/// The own slice becomes the sum of all, in order of ranks.
+Answer CudaBackend::addSlices(Sum &sum, Element element, std::byte *own,
+                              Bytes bytes) {
+  const auto partOf = [&](size_t seat) {
+    return seat == sum.seat ? own : sum.scratch + seat * bytes;
+  };
+  std::byte *const total = partOf(0);
+  for (size_t seat = 1; seat < sum.positions.size(); ++seat)
+    if (Answer answer = answerOf(
+            addInPlace(sum.stream, element, total, partOf(seat), bytes),
+            "cudaLaunchKernel");
+        !answer.ok())
+      return answer;
+  if (total == own || bytes == 0)
+    return {};
+  return answerOf(cudaMemcpyAsync(own, total, bytes, cudaMemcpyDefault,
+                                  sum.stream),
+                  "cudaMemcpyAsync");
+}
+
+/// A sum of nothing is a meeting all the same.
+Answer CudaBackend::meetOnly(Sum &sum) {
+  Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
+  if (!answer.ok())
+    return answer;
+  for (size_t other = 0; other < sum.positions.size(); ++other) {
+    if (other == sum.seat || !answer.ok())
+      continue;
+    const int peer = sum.positions[other];
+    answer = answerOf(ncclSend(pad, 1, ncclInt8, peer, sum.member->handle,
+                               sum.stream),
+                      "ncclSend");
+    if (answer.ok())
+      answer = answerOf(ncclRecv(sum.scratch + other, 1, ncclInt8, peer,
+                                 sum.member->handle, sum.stream),
+                        "ncclRecv");
+  }
+  if (Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd"); answer.ok())
+    answer = std::move(ended);
+  return answer.ok() ? settle(*sum.member) : answer;
+}
+
+/// From the lane's stream to that of the collective; the caller comes back.
+Answer CudaBackend::sumAll(Lane &lane, const Command &command) {
+  Sum &sum = sums[command.number];
+  Answer answer =
+      answerOf(cudaEventRecord(sum.begin, lane.stream), "cudaEventRecord");
+  if (answer.ok())
+    answer = answerOf(cudaStreamWaitEvent(sum.stream, sum.begin, 0),
+                      "cudaStreamWaitEvent");
+  if (answer.ok())
+    answer = answerOf(cudaSetDevice(device), "cudaSetDevice"); // for kernels
+  auto *const data = static_cast<std::byte *>(command.data);
+  const Bytes unit = bytesOf(command.element);
+  const size_t seats = sum.positions.size();
+  const Bytes most = kScratchBytes / unit / seats * seats * unit;
+  if (command.bytes == 0 && seats > 1 && answer.ok())
+    answer = meetOnly(sum);
+  for (Bytes done = 0; done < command.bytes && seats > 1 && answer.ok();
+       done += most) {
+    const Bytes bytes = std::min(most, command.bytes - done);
+    const Bytes begin = sliceAt(sum.seat, seats, bytes, unit);
+    const Bytes own = sliceAt(sum.seat + 1, seats, bytes, unit) - begin;
+    answer = exchange(sum, data + done, bytes, unit, false);
+    if (answer.ok() && own != 0)
+      answer = addSlices(sum, command.element, data + done + begin, own);
+    if (answer.ok())
+      answer = exchange(sum, data + done, bytes, unit, true);
+  }
+  if (answer.ok())
+    answer = answerOf(cudaEventRecord(sum.end, sum.stream), "cudaEventRecord");
+  return answer;
+}
+
+} // namespace sluice::runtime::cuda

@@ -1,0 +1,136 @@
+//===- runtime/cuda/CudaWorld.cpp -----------------------------------------===//
+#include "runtime/cuda/CudaWorld.h"
+
+#include "runtime/cuda/CudaBackend.h"
+#include "runtime/host/HostMemory.h"
+
+#include <map>
+
+namespace sluice::runtime {
+
+using namespace cuda;
+
+CudaWorld::CudaWorld(uint32_t ranks, std::span<const Channel> channelSpan,
+                     std::span<const Collective> collectiveSpan)
+    : channelList(channelSpan.begin(), channelSpan.end()),
+      collectiveList(collectiveSpan.begin(), collectiveSpan.end()),
+      devices(ranks, 0) {
+  for (const Channel &channel : channelList)
+    channels.emplace_back(
+        std::vector<Id>{channel.source, channel.destination});
+  for (const Collective &of : collectiveList)
+    collectives.emplace_back(of.ranks);
+}
+
+//===----------------------------------------------------------------------===//
+// Devices
+//===----------------------------------------------------------------------===//
+
+/// "13.0".
+static std::string versionText(int version) {
+  return std::to_string(version / 1000) + "." +
+         std::to_string(version % 1000 / 10);
+}
+
+static Status checkVersions(bool usesNccl) {
+  int driver = 0;
+  if (Answer answer =
+          answerOf(cudaDriverGetVersion(&driver), "cudaDriverGetVersion");
+      !answer.ok())
+    return statusOf(answer, "backend cuda");
+  if (driver / 1000 < CUDART_VERSION / 1000)
+    return Status::environment(
+        "the driver of the GPUs is too old: it knows CUDA " +
+        versionText(driver) + ", this program needs " +
+        versionText(CUDART_VERSION));
+  if (!usesNccl)
+    return {};
+  int nccl = 0;
+  if (Answer answer = answerOf(ncclGetVersion(&nccl), "ncclGetVersion");
+      !answer.ok())
+    return statusOf(answer, "backend cuda");
+  if (nccl / 10000 != NCCL_MAJOR || nccl < NCCL_VERSION_CODE)
+    return Status::environment(
+        "the NCCL that is installed has version " + std::to_string(nccl) +
+        ", this program was built with " + std::to_string(NCCL_VERSION_CODE));
+  return {};
+}
+
+/// Rank r has device r; with fewer devices than ranks, each has a run of ranks.
+Status CudaWorld::chooseDevices(const ConnectOptions &options) {
+  int count = 0;
+  const cudaError_t code = cudaGetDeviceCount(&count);
+  if (code != cudaSuccess || count == 0)
+    return Status::environment(
+        "backend cuda: there is no GPU that can be used here" +
+        (code == cudaSuccess
+             ? std::string()
+             : " (" + answerOf(code, "cudaGetDeviceCount").fault + ")"));
+  if (options.devices > static_cast<uint32_t>(count))
+    return Status::environment("--devices=" + std::to_string(options.devices) +
+                               ": there are " + std::to_string(count) +
+                               " GPUs");
+  const uint64_t ranks = devices.size();
+  const uint64_t used = std::min<uint64_t>(
+      options.devices != 0 ? options.devices : static_cast<uint32_t>(count),
+      ranks);
+  for (uint64_t rank = 0; rank < ranks; ++rank)
+    devices[rank] = static_cast<int>(rank * used / ranks);
+  if (used == ranks && (!channelList.empty() || !collectiveList.empty()))
+    communicators =
+        std::make_unique<Communicators>(channelList, collectiveList);
+  return checkVersions(usesNccl());
+}
+
+Status CudaWorld::connect(const ConnectOptions &options) {
+  onDevice = options.computesOnDevice;
+  if (Status s = chooseDevices(options); !s.ok())
+    return s;
+  if (!usesNccl())
+    return {};
+  // Longer than anybody waits, where there is no limit.
+  const double seconds =
+      options.timeoutSeconds > 0 ? options.timeoutSeconds : 1e6;
+  return communicators->connect(
+      devices, std::chrono::steady_clock::now() +
+                   std::chrono::duration_cast<std::chrono::milliseconds>(
+                       std::chrono::duration<double>(seconds)));
+}
+
+Status CudaWorld::admit(std::span<const Bytes> arenas) const {
+  if (!onDevice)
+    return admitToHost(arenas);
+  std::map<int, Bytes> needed;
+  for (size_t rank = 0; rank < arenas.size(); ++rank)
+    needed[devices[rank]] += arenas[rank];
+  for (const auto &[device, bytes] : needed) {
+    size_t free = 0, total = 0;
+    Answer answer = answerOf(cudaSetDevice(device), "cudaSetDevice");
+    if (answer.ok())
+      answer = answerOf(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    if (!answer.ok())
+      return statusOf(answer, "GPU " + std::to_string(device));
+    if (bytes > free)
+      return Status::environment(
+          "out of memory: the arenas on GPU " + std::to_string(device) +
+          " take " + formatBytes(bytes) + ", and " + formatBytes(free) +
+          " are free");
+  }
+  return {};
+}
+
+Status CudaWorld::open(Id rank, std::unique_ptr<Backend> &backend) {
+  backend = std::make_unique<CudaBackend>(*this, rank);
+  return {};
+}
+
+Status makeCudaWorld(uint32_t ranks, std::span<const Channel> channels,
+                     std::span<const Collective> collectives,
+                     std::unique_ptr<World> &world) {
+  if (Status s = checkPaths(ranks, channels, collectives); !s.ok())
+    return s;
+  world = std::make_unique<CudaWorld>(ranks, channels, collectives);
+  return {};
+}
+
+} // namespace sluice::runtime

@@ -1,0 +1,56 @@
+//===- tests/cuda/CudaTraining.cpp - Weights over the double --------------===//
+//
+// The module computes on the host, in host functions of the streams, so its
+// weights must have the bits of a run on threads.
+//
+//===----------------------------------------------------------------------===//
+#include "runtime/modules/gpt/Module.h"
+#include "tests/Repository.h"
+#include "tests/cuda/CudaRuns.h"
+
+using namespace sluice;
+using namespace sluice::tests;
+
+static std::string gptSpec(const std::string &pipeline,
+                           const std::string &run) {
+  return "sluice: 1\nmodel:\n  transformer: {layers: 4, hidden: 16, ffn: 32, "
+         "heads: 2, vocab: 256, sequence: 12, dtype: fp32, tied_embeddings: "
+         "true}\npipeline: {microbatches: 4, microbatch_size: 2, " +
+         pipeline + "}\nrun: {data: " + inRepository("LICENSE") +
+         ", learning_rate: 0.01" + run + "}\n";
+}
+
+static KeptWeights train(const Plan &plan, runtime::JobOptions options) {
+  KeptWeights weights;
+  runtime::JobResult result;
+  const Status status = runtime::runJob(plan, options, result, &weights);
+  INFO(status.message());
+  REQUIRE(status.ok());
+  REQUIRE(result.losses.size() == options.steps);
+  return weights;
+}
+
+TEST_CASE("training: the weights are those of threads, bit for bit") {
+  const char *pipeline = GENERATE(
+      "ranks: 2, schedule: 1f1b", "ranks: 4, schedule: zb-h1",
+      "ranks: 2, virtual_stages: 2, schedule: interleaved-1f1b",
+      "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3");
+  const uint32_t devices = GENERATE(0u, 1u);
+  const std::string clip = GENERATE("", ", clip_norm: 0.5");
+  std::optional<Plan> plan = tryCompile(gptSpec(pipeline, clip));
+  INFO(pipeline << clip << ", " << devices << " devices");
+  REQUIRE(plan);
+  runtime::JobOptions options = cudaJob(sluice_gpt_module(), 6);
+  options.devices = devices;
+  options.backend = "host";
+  const KeptWeights expected = train(*plan, options);
+  cudadouble::Settings settings;
+  settings.seed = 5;
+  settings.failOnDeadlock = devices == 0;
+  cudadouble::reset(settings);
+  options.backend = "cuda";
+  const KeptWeights got = train(*plan, options);
+  CHECK_FALSE(expected.tensors.empty());
+  CHECK(got.tensors == expected.tensors);
+  checkClean();
+}
