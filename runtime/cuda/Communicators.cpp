@@ -2,6 +2,7 @@
 #include "runtime/cuda/Communicators.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <set>
@@ -269,8 +270,16 @@ Answer Communicators::touch(Clique &clique, Deadline deadline) {
   return answer;
 }
 
+/// Plans put all that a rank communicates into one order, and its host enqueues
+/// in it. NCCL promises to begin in that order if it is asked to: else a message
+/// that came later could take the room of one that others wait for.
+static void askForOrder() {
+  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
+}
+
 Status Communicators::connect(std::span<const int> devices,
                               Deadline deadline) {
+  askForOrder();
   for (Clique &clique : cliques)
     for (Member &member : clique.members)
       member.device = devices[member.rank];
@@ -281,6 +290,7 @@ Status Communicators::connect(std::span<const int> devices,
     if (!answer.ok())
       return Status::environment("cannot connect the ranks: " + answer.fault);
   }
+  connected = true;
   return {};
 }
 
@@ -295,7 +305,7 @@ void Communicators::abort(std::span<Member *const> members) {
 }
 
 /// Finalizes all, since ranks may wait for each other in it, then destroys
-/// them. What does not finalize within a second is aborted.
+/// them. What was never whole, or does not finalize within a second, is aborted.
 Communicators::~Communicators() {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -307,8 +317,8 @@ Communicators::~Communicators() {
     for (Member &member : clique.members)
       if (member.handle && !member.gone.load())
         left.push_back(&member);
-  std::erase_if(left, [](Member *member) {
-    if (answerOf(ncclCommFinalize(member->handle), "").ok())
+  std::erase_if(left, [this](Member *member) {
+    if (connected && answerOf(ncclCommFinalize(member->handle), "").ok())
       return false;
     abort({{member}});
     return true;

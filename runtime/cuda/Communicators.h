@@ -68,6 +68,7 @@ private:
   Answer touch(Clique &clique, Deadline deadline);
 
   std::deque<Clique> cliques;
+  bool connected = false;
   std::vector<uint32_t> cliqueOfChannel, cliqueOfCollective;
 };
 

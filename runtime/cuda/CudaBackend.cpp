@@ -14,6 +14,10 @@ namespace sluice::runtime::cuda {
 
 void CudaBackend::push(uint8_t stream, const Command &command) {
   Lane &lane = lanes[stream];
+  if (failedLane == &lane && command.op != kNone) {
+    why.op = command.op;
+    failedLane = nullptr;
+  }
   if (hasFailed || world.aborted())
     return;
   lane.commands[lane.tail++] = command;
@@ -116,15 +120,19 @@ CudaBackend::Advance CudaBackend::issueWait(Lane &lane,
                                             const Command &command) {
   if (recorded[command.number] != epoch)
     return Advance::Blocked; // its record waits itself
-  return failAt(kNone, answerOf(cudaStreamWaitEvent(
-                                    lane.stream, events[command.number], 0),
-                                "cudaStreamWaitEvent"));
+  const Advance one =
+      failAt(kNone, answerOf(cudaStreamWaitEvent(lane.stream,
+                                                 events[command.number], 0),
+                             "cudaStreamWaitEvent"));
+  if (one == Advance::Failed)
+    failedLane = &lane;
+  return one;
 }
 
 CudaBackend::Advance CudaBackend::issueRecord(Lane &lane,
                                               const Command &command) {
   recorded[command.number] = epoch;
-  return failAt(kNone,
+  return failAt(lane.lastOp,
                 answerOf(cudaEventRecord(events[command.number], lane.stream),
                          "cudaEventRecord"));
 }
@@ -168,7 +176,7 @@ CudaBackend::Advance CudaBackend::issueLaunch(Lane &lane,
   }
   if (Answer answer = endStamp(lane, &command, 1); !answer.ok())
     return failAt(command.op, answer);
-  return mark(lane, 1);
+  return mark(lane, command.op, 1);
 }
 
 void CudaBackend::runFunction(void *slot) {
@@ -243,7 +251,7 @@ CudaBackend::Advance CudaBackend::communicate(Lane &lane, Command *commands,
   lane.grouped = false;
   if (Answer answer = endStamp(lane, commands, count); !answer.ok())
     return failAt(commands[0].op, answer);
-  return mark(lane, count);
+  return mark(lane, commands[0].op, count);
 }
 
 /// Ranks that share devices.
@@ -360,10 +368,12 @@ CudaBackend::Advance CudaBackend::issueNccl(Lane &lane, Command *commands,
 //===----------------------------------------------------------------------===//
 
 /// Notes that so many operations of the stream have ended once it comes here.
-CudaBackend::Advance CudaBackend::mark(Lane &lane, uint32_t operations) {
+CudaBackend::Advance CudaBackend::mark(Lane &lane, uint32_t op,
+                                       uint32_t operations) {
   Mark &next = lane.marks[lane.markTail++];
   next.count = operations;
-  return failAt(kNone, answerOf(cudaEventRecord(next.event, lane.stream),
+  next.op = lane.lastOp = op;
+  return failAt(op, answerOf(cudaEventRecord(next.event, lane.stream),
                                 "cudaEventRecord"));
 }
 
@@ -391,7 +401,7 @@ CudaBackend::Advance CudaBackend::look() {
       if (code == cudaErrorNotReady)
         break;
       if (code != cudaSuccess)
-        return failAt(kNone, answerOf(code, "cudaEventQuery"));
+        return failAt(next.op, answerOf(code, "cudaEventQuery"));
       lane.done += next.count;
       ++lane.markHead;
       progress->done[static_cast<uint32_t>(s)].store(
@@ -411,9 +421,17 @@ CudaBackend::Advance CudaBackend::checkErrors() {
     if (answer.ok())
       answer = answerOf(state, "NCCL, while it communicates");
     if (!answer.ok())
-      return failAt(kNone, answer);
+      return failAt(standsAt(), answer);
   }
   return Advance::Moved;
+}
+
+/// An operation that has not ended: of those that communicate, if there is one.
+uint32_t CudaBackend::standsAt() const {
+  for (size_t s = lanes.size(); s-- > 0;)
+    if (lanes[s].markHead != lanes[s].markTail)
+      return lanes[s].marks[lanes[s].markHead].op;
+  return kNone;
 }
 
 bool CudaBackend::isIssued() const {

@@ -63,6 +63,7 @@ private:
   struct Mark {
     cudaEvent_t event = nullptr;
     uint32_t count = 0;
+    uint32_t op = kNone; ///< the first of them
   };
   /// When operations started and ended.
   struct Stamp {
@@ -77,6 +78,7 @@ private:
     uint32_t group = kNone; ///< open while enqueueing
     bool grouped = false;   ///< what communicates at the head has begun
     uint32_t stamp = 0;     ///< of what is at the head
+    uint32_t lastOp = kNone; ///< that was enqueued
     std::vector<Mark> marks;
     uint32_t markHead = 0, markTail = 0;
     uint32_t done = 0;
@@ -112,6 +114,7 @@ private:
   Answer makeEvent(cudaEvent_t &event);
   Answer makeStream(cudaStream_t &stream);
   Answer clear();
+  Answer await();
   bool drain() const;
   void release();
 
@@ -131,7 +134,8 @@ private:
   bool agrees(const Command &command);
   CudaWorld::Path &pathOf(const Command &command);
   size_t seatOf(const Command &command);
-  Advance mark(Lane &lane, uint32_t operations);
+  Advance mark(Lane &lane, uint32_t op, uint32_t operations);
+  uint32_t standsAt() const;
   Advance failAt(uint32_t op, const Answer &answer);
   void fail(uint32_t op, const std::string &message);
   static void runFunction(void *slot);
@@ -189,6 +193,8 @@ private:
   uint32_t usedStamps = 0;
 
   bool hasFailed = false; ///< while enqueueing; `why` says how
+  /// At a wait that failed, whose operation is to come on this stream.
+  const Lane *failedLane = nullptr;
   Failure why;
   std::atomic<bool> functionFailed{false}; ///< `functionWhy` says how
   Failure functionWhy;

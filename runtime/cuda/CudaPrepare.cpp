@@ -146,6 +146,18 @@ Answer CudaBackend::makePaths(size_t capacity) {
   return {};
 }
 
+/// Until all of the first stream has ended, or the job has.
+Answer CudaBackend::await() {
+  cudaError_t state = cudaErrorNotReady;
+  while ((state = cudaStreamQuery(ownStreams.front())) ==
+         cudaErrorNotReady) {
+    if (world.aborted())
+      return {"the job ended"};
+    std::this_thread::yield();
+  }
+  return answerOf(state, "cudaStreamQuery");
+}
+
 /// Zeroes the arena; returns once it is done.
 Answer CudaBackend::clear() {
   const cudaStream_t stream = ownStreams.front();
@@ -155,7 +167,7 @@ Answer CudaBackend::clear() {
                      "cudaMemsetAsync");
         !answer.ok())
       return answer;
-  return answerOf(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
+  return await();
 }
 
 Status CudaBackend::prepare(const RankNeeds &needs) {
@@ -219,9 +231,7 @@ Answer CudaBackend::takeAnchor() {
             answerOf(cudaEventRecord(spare, stream), "cudaEventRecord");
         !answer.ok())
       return answer;
-    if (Answer answer =
-            answerOf(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-        !answer.ok())
+    if (Answer answer = await(); !answer.ok())
       return answer;
     const int64_t after = nowNanoseconds();
     if (after - before >= doubt)

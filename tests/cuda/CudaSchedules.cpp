@@ -49,8 +49,9 @@ std::vector<Plan> plansOfAll() {
       const char *keys = ranks != 4 || schedule.backward == BackwardRule::None
                              ? ""
                              : ", recompute: full";
-      std::optional<Plan> plan =
-          tryCompile(specOf(schedule, ranks, 2 * ranks, keys));
+      std::optional<Plan> plan; // as few microbatches as it takes
+      for (uint32_t count = ranks; !plan && count <= 2 * ranks; count += ranks)
+        plan = tryCompile(specOf(schedule, ranks, count, keys));
       INFO(schedule.text << ", " << ranks << " ranks");
       REQUIRE(plan);
       plans.push_back(std::move(*plan));
@@ -73,6 +74,7 @@ void runWatched(const Plan &plan, const cudadouble::Settings &settings,
   cudadouble::reset(settings);
   runtime::JobOptions options = cudaJob(watchedModule(), steps);
   options.devices = devices;
+  options.recordLastStep = false;
   const Watching watching(plan);
   runtime::JobResult result;
   const Status status = runtime::runJob(plan, options, result);
@@ -96,6 +98,17 @@ TEST_CASE("schedules: a step takes what the report says, to the picosecond") {
     seen.insert(plan.schedule);
   }
   CHECK(seen.size() == allSchedules().size());
+}
+
+TEST_CASE("schedules: a device that has room for one communicator") {
+  for (const Plan &plan : plansOfAll()) {
+    INFO(plan.schedule << ", " << plan.ranks.size() << " ranks");
+    cudadouble::Settings settings;
+    settings.residentCommunicators = 1;
+    settings.measureHostFunctions = false;
+    settings.failOnDeadlock = true;
+    runWatched(plan, settings, 0, 2);
+  }
 }
 
 TEST_CASE("schedules: 50 orders of the device each, no race, no deadlock") {

@@ -26,10 +26,12 @@ void Engine::launch(std::shared_ptr<Launch> next) {
   next->open = next->messages.size();
   for (Message &message : next->messages) {
     message.launch = next.get();
-    message.number = message.sends ? message.communicator->sends++
-                                   : message.communicator->receives++;
+    message.number =
+        message.communicator->numbers[{message.sends, message.peer}]++;
     next->communicators.insert(message.communicator);
   }
+  if (!stream.capture)
+    next->sequence = nextLaunch(stream.device);
   if (!stream.capture)
     for (Communicator *communicator : next->communicators)
       communicator->order.push_back(next.get());
@@ -40,12 +42,17 @@ void Engine::launch(std::shared_ptr<Launch> next) {
   enqueue(stream, std::move(item));
 }
 
-bool Engine::canStart(const Launch &next) const {
-  for (const Communicator *communicator : next.communicators)
-    if (!communicator->aborted && communicator->order.front() != &next)
-      return false;
-  if (settings.residentCommunicators == 0)
-    return true;
+/// Whether its communicators have ended all that they launched before.
+bool Engine::isItsTurn(const Launch &next) {
+  return std::all_of(next.communicators.begin(), next.communicators.end(),
+                     [&](const Communicator *communicator) {
+                       return communicator->aborted ||
+                              communicator->order.front() == &next;
+                     });
+}
+
+/// Whether its device can take one more communicator.
+bool Engine::hasRoom(const Launch &next) const {
   std::set<const Communicator *> resident(next.communicators.begin(),
                                           next.communicators.end());
   for (const Communicator *other : communicators)
@@ -56,6 +63,18 @@ bool Engine::canStart(const Launch &next) const {
                                              next.communicators.size());
 }
 
+/// Whether all that its device was given before has started.
+bool Engine::isFirst(const Launch &next) const {
+  const auto found = waiting.find(next.stream->device);
+  return found == waiting.end() || found->second.empty() ||
+         *found->second.begin() >= next.sequence;
+}
+
+bool Engine::canStart(const Launch &next) const {
+  return isItsTurn(next) && (!inLaunchOrder || isFirst(next)) &&
+         (settings.residentCommunicators == 0 || hasRoom(next));
+}
+
 void Engine::touch(const Message &message) {
   memory.touch({message.data, message.bytes, !message.sends},
                message.launch->stream->index, message.launch->startClock,
@@ -64,6 +83,7 @@ void Engine::touch(const Message &message) {
 
 void Engine::start(Launch &started) {
   started.started = true;
+  waiting[started.stream->device].erase(started.sequence);
   started.start = started.end = started.stream->now;
   started.startClock = started.endClock = started.stream->clock;
   moved();
@@ -190,6 +210,9 @@ void Engine::abort(Communicator &communicator) {
       std::erase_if(*queue, [&](const Message *message) {
         return message->communicator == &communicator;
       });
+  // A launch that has not started will never need to wait for its turn.
+  for (const Launch *each : communicator.order)
+    waiting[each->stream->device].erase(each->sequence);
   const std::deque<Launch *> launched = communicator.order;
   for (Launch *each : launched) {
     if (!each->started)

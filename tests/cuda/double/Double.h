@@ -42,7 +42,8 @@ struct Settings {
   /// Messages up to so many bytes leave before their receive is there, as in a
   /// library that buffers.
   size_t eagerBytes = 0;
-  /// Communicators that can have a kernel on one device at a time; 0: all.
+  /// Communicators that can have a kernel on one device at a time; 0: all. In
+  /// what order they get there, NCCL_LAUNCH_ORDER_IMPLICIT says.
   unsigned residentCommunicators = 0;
   /// Of a message from one device to another; nothing: none takes time.
   std::function<TransferCost(int from, int to, size_t bytes)> transferCost;

@@ -60,15 +60,19 @@ void Engine::reset(const Settings &next) {
   hosts.clear();
   linkFree.clear();
   hanging = 0;
-  communicatorsFail = stuck = false;
+  communicatorsFail = stuck = inLaunchOrder = false;
+  waiting.clear();
   latest = ahead = 0;
   began = std::chrono::steady_clock::now();
   random.seed(settings.seed);
 }
 
 bool Engine::fails(const char *function) {
-  ++calls[function];
-  const auto found = failing.find(function);
+  const auto known = calls.find(std::string_view(function));
+  ++(known != calls.end() ? known->second : calls[function]);
+  if (failing.empty())
+    return false;
+  const auto found = failing.find(std::string_view(function));
   if (found == failing.end() || --found->second != 0)
     return false;
   failing.erase(found);
@@ -104,9 +108,9 @@ void Engine::learn(Ticks when, const VectorClock &clock) {
   self.now = std::max(self.now, when);
   if (settings.measureHostFunctions)
     ahead += std::max<Ticks>(0, when - sinceReset());
-  auto joined = std::make_shared<VectorClock>(*self.clock);
-  joined->join(clock);
-  self.clock = std::move(joined);
+  if (self.clock.use_count() != 1) // what is enqueued keeps the old one
+    self.clock = std::make_shared<VectorClock>(*self.clock);
+  self.clock->join(clock);
 }
 
 Ticks Engine::sinceReset() const {
@@ -334,7 +338,7 @@ std::vector<Fault> faults(Fault::Kind kind) {
 std::map<std::string, uint64_t> calls() {
   Engine &engine = Engine::get();
   const std::lock_guard lock(engine.mutex);
-  return engine.calls;
+  return {engine.calls.begin(), engine.calls.end()};
 }
 
 std::map<std::string, uint64_t> objects() {

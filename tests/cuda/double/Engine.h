@@ -18,6 +18,7 @@
 #include <mutex>
 #include <random>
 #include <set>
+#include <unordered_set>
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -42,8 +43,7 @@ struct Record {
 struct Host {
   int device = 0;
   Ticks now = 0;
-  std::shared_ptr<const VectorClock> clock =
-      std::make_shared<const VectorClock>();
+  std::shared_ptr<VectorClock> clock = std::make_shared<VectorClock>();
   unsigned streams = 0; ///< that it has made and that are there
   /// State of the engine at which it last found that it must wait.
   uint64_t waitedAt = 0;
@@ -102,7 +102,7 @@ struct Communicator {
   bool live = true;
   bool aborted = false;
   std::deque<Launch *> order; ///< not ended, in order of their launch
-  uint64_t sends = 0, receives = 0;
+  std::map<std::pair<bool, int>, uint64_t> numbers; ///< of messages, by way
 };
 
 /// One send or receive.
@@ -112,7 +112,7 @@ struct Message {
   int peer;
   std::byte *data;
   size_t bytes;
-  uint64_t number = 0; ///< of the communicator's sends, or receives
+  uint64_t number = 0; ///< of those to the peer, or from it
   Launch *launch = nullptr;
   bool ended = false;
 };
@@ -122,7 +122,8 @@ struct Launch {
   Stream *stream = nullptr;
   std::vector<Message> messages;
   std::set<Communicator *> communicators;
-  size_t open = 0; ///< messages that have not ended
+  uint64_t sequence = 0; ///< of launches, in the order of the hosts
+  size_t open = 0;       ///< messages that have not ended
   bool started = false;
   Ticks start = 0, end = 0;
   VectorClock startClock, endClock;
@@ -207,6 +208,11 @@ public:
   // NCCL (Communicate.cpp)
   void launch(std::shared_ptr<Launch> next);
   void abort(Communicator &communicator);
+  /// The number of a launch that its device is given now.
+  uint64_t nextLaunch(int device) {
+    waiting[device].insert(++launches);
+    return launches;
+  }
   void joinClique(Communicator &communicator, const std::string &id, int ranks);
 
   std::mutex mutex;
@@ -214,16 +220,17 @@ public:
   Settings settings;
   Memory memory{*this};
   std::vector<std::unique_ptr<Stream>> streams;
-  std::set<Event *> events;
+  std::unordered_set<Event *> events;
   std::set<Communicator *> communicators;
   std::vector<std::unique_ptr<Communicator>> madeCommunicators;
   std::map<std::string, std::unique_ptr<Clique>> cliques;
   std::set<void *> graphs; ///< graphs and what is made of them
   std::vector<Fault> faults;
-  std::map<std::string, uint64_t> calls;
-  std::map<std::string, uint64_t> failing; ///< calls left before one fails
+  std::map<std::string, uint64_t, std::less<>> calls;
+  std::map<std::string, uint64_t, std::less<>> failing; ///< calls left before one fails
   uint64_t hanging = 0;                    ///< operations left before one hangs
   bool communicatorsFail = false;
+  bool inLaunchOrder = false; ///< NCCL_LAUNCH_ORDER_IMPLICIT
   bool stuck = false;
   Ticks latest = 0;
   std::mt19937_64 random;
@@ -238,6 +245,9 @@ private:
   friend struct GraphRun;
   bool canRun(const Stream &stream) const;
   bool canStart(const Launch &launch) const;
+  bool hasRoom(const Launch &launch) const;
+  bool isFirst(const Launch &launch) const;
+  static bool isItsTurn(const Launch &launch);
   Stream *pick();
   void run(Stream &stream, Lock &lock);
   void runFunction(Stream &stream, Lock &lock);
@@ -266,6 +276,9 @@ private:
   std::set<std::shared_ptr<Host>> hosts;
   std::map<std::pair<int, int>, Ticks> linkFree;
   uint64_t version = 1;
+  uint64_t launches = 0;
+  /// Per device, the launches that have not started.
+  std::map<int, std::set<uint64_t>> waiting;
   unsigned running = 0; ///< host functions
   uint32_t next = 0;    ///< stream to look at first
 };

@@ -46,6 +46,7 @@ void GraphRun::start(Engine &engine, const Stream &stream) {
   std::map<Launch *, std::shared_ptr<Launch>> launches;
   for (Launch *captured : graph.launches) {
     auto copy = std::make_shared<Launch>(*captured);
+    copy->sequence = engine.nextLaunch(stream.device);
     for (Message &message : copy->messages)
       message.launch = copy.get();
     for (Communicator *communicator : copy->communicators)

@@ -1,6 +1,7 @@
 //===- tests/cuda/double/Nccl.cpp - NCCL, as far as used ------------------===//
 #include "tests/cuda/double/Engine.h"
 
+#include <cstdlib>
 #include <cstring>
 
 using namespace sluice::cudadouble;
@@ -160,6 +161,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int ranks,
     return call.refused;
   if (!config || config->blocking != 0)
     return call.misuse(ncclInvalidArgument, "of one that blocks");
+  const char *order = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+  call.engine.inLaunchOrder = order && std::strcmp(order, "1") == 0;
   auto made = std::make_unique<Communicator>();
   Communicator *communicator = made.get();
   communicator->rank = rank;
