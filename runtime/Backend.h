@@ -126,7 +126,7 @@ public:
 
 /// What a job asks of its devices.
 struct ConnectOptions {
-  uint32_t devices = 0; ///< to use at most; 0: all that there are
+  uint32_t devices = 0;       ///< to use at most; 0: all that there are
   double timeoutSeconds = 60; ///< of waiting for others; not positive: none
   /// Whether what computes enqueues on the devices (and arenas lie there), or
   /// works on the host, in memory that both reach.

@@ -156,11 +156,11 @@ Answer Communicators::make(Clique &clique, Deadline deadline) {
   for (Member &member : clique.members) {
     first = answerOf(cudaSetDevice(member.device), "cudaSetDevice");
     if (first.ok())
-      first = answerOf(
-          ncclCommInitRankConfig(&member.handle,
-                                 static_cast<int>(clique.members.size()), id,
-                                 member.position, &config),
-          "ncclCommInitRankConfig");
+      first =
+          answerOf(ncclCommInitRankConfig(
+                       &member.handle, static_cast<int>(clique.members.size()),
+                       id, member.position, &config),
+                   "ncclCommInitRankConfig");
     if (!first.ok())
       break;
   }
@@ -180,9 +180,9 @@ public:
     if (Answer answer = answerOf(cudaSetDevice(device), "cudaSetDevice");
         !answer.ok())
       return answer;
-    if (Answer answer = answerOf(
-            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-            "cudaStreamCreateWithFlags");
+    if (Answer answer =
+            answerOf(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+                     "cudaStreamCreateWithFlags");
         !answer.ok())
       return answer;
     void *data = nullptr;
@@ -271,14 +271,11 @@ Answer Communicators::touch(Clique &clique, Deadline deadline) {
 }
 
 /// Plans put all that a rank communicates into one order, and its host enqueues
-/// in it. NCCL promises to begin in that order if it is asked to: else a message
-/// that came later could take the room of one that others wait for.
-static void askForOrder() {
-  ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0);
-}
+/// in it. NCCL promises to begin in that order if it is asked to: else a
+/// message that came later could take the room of one that others wait for.
+static void askForOrder() { ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 0); }
 
-Status Communicators::connect(std::span<const int> devices,
-                              Deadline deadline) {
+Status Communicators::connect(std::span<const int> devices, Deadline deadline) {
   askForOrder();
   for (Clique &clique : cliques)
     for (Member &member : clique.members)
@@ -305,7 +302,8 @@ void Communicators::abort(std::span<Member *const> members) {
 }
 
 /// Finalizes all, since ranks may wait for each other in it, then destroys
-/// them. What was never whole, or does not finalize within a second, is aborted.
+/// them. What was never whole, or does not finalize within a second, is
+/// aborted.
 Communicators::~Communicators() {
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::seconds(1);
@@ -325,8 +323,7 @@ Communicators::~Communicators() {
   });
   for (Member *member : left) {
     const bool isFinal = settle(*member, isOver).ok() && !isOver();
-    if (!isFinal ||
-        ncclCommDestroy(member->handle) != ncclSuccess)
+    if (!isFinal || ncclCommDestroy(member->handle) != ncclSuccess)
       abort({{member}});
     member->gone = true;
   }

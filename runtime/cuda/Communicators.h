@@ -58,7 +58,7 @@ public:
 
 private:
   struct Clique {
-    std::deque<Member> members; ///< ascending by rank; never moved
+    std::deque<Member> members;              ///< ascending by rank; never moved
     std::vector<std::pair<Id, Id>> messages; ///< paths, by rank
   };
   static Member &find(Clique &clique, Id rank);
@@ -76,9 +76,8 @@ template <typename IsOver>
 Answer Communicators::settle(const Member &member, IsOver isOver) {
   ncclResult_t state = ncclInProgress;
   while (state == ncclInProgress && !isOver())
-    if (Answer answer =
-            answerOf(ncclCommGetAsyncError(member.handle, &state),
-                     "ncclCommGetAsyncError");
+    if (Answer answer = answerOf(ncclCommGetAsyncError(member.handle, &state),
+                                 "ncclCommGetAsyncError");
         !answer.ok())
       return answer;
   return answerOf(state, "a call of NCCL");

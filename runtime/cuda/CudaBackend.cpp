@@ -120,10 +120,10 @@ CudaBackend::Advance CudaBackend::issueWait(Lane &lane,
                                             const Command &command) {
   if (recorded[command.number] != epoch)
     return Advance::Blocked; // its record waits itself
-  const Advance one =
-      failAt(kNone, answerOf(cudaStreamWaitEvent(lane.stream,
-                                                 events[command.number], 0),
-                             "cudaStreamWaitEvent"));
+  const Advance one = failAt(
+      kNone,
+      answerOf(cudaStreamWaitEvent(lane.stream, events[command.number], 0),
+               "cudaStreamWaitEvent"));
   if (one == Advance::Failed)
     failedLane = &lane;
   return one;
@@ -221,13 +221,13 @@ bool CudaBackend::agrees(const Command &command) {
     return true;
   const std::string first = std::to_string(differs->firstBytes);
   const std::string second = std::to_string(differs->secondBytes);
-  fail(command.op,
-       command.kind == Kind::AllReduce
-           ? "rank " + std::to_string(path.ranks[differs->first]) + " sums " +
-                 first + " bytes, rank " +
-                 std::to_string(path.ranks[differs->second]) + " " + second
-           : "a message of " + first + " bytes meets a receive of " + second +
-                 " bytes");
+  fail(command.op, command.kind == Kind::AllReduce
+                       ? "rank " + std::to_string(path.ranks[differs->first]) +
+                             " sums " + first + " bytes, rank " +
+                             std::to_string(path.ranks[differs->second]) + " " +
+                             second
+                       : "a message of " + first +
+                             " bytes meets a receive of " + second + " bytes");
   return false;
 }
 
@@ -374,7 +374,7 @@ CudaBackend::Advance CudaBackend::mark(Lane &lane, uint32_t op,
   next.count = operations;
   next.op = lane.lastOp = op;
   return failAt(op, answerOf(cudaEventRecord(next.event, lane.stream),
-                                "cudaEventRecord"));
+                             "cudaEventRecord"));
 }
 
 /// Enqueues what was held back and can go on now.
@@ -404,8 +404,8 @@ CudaBackend::Advance CudaBackend::look() {
         return failAt(next.op, answerOf(code, "cudaEventQuery"));
       lane.done += next.count;
       ++lane.markHead;
-      progress->done[static_cast<uint32_t>(s)].store(
-          lane.done, std::memory_order_relaxed);
+      progress->done[static_cast<uint32_t>(s)].store(lane.done,
+                                                     std::memory_order_relaxed);
       result = Advance::Moved;
     }
   }
@@ -435,9 +435,8 @@ uint32_t CudaBackend::standsAt() const {
 }
 
 bool CudaBackend::isIssued() const {
-  return std::all_of(lanes.begin(), lanes.end(), [](const Lane &lane) {
-    return lane.head == lane.tail;
-  });
+  return std::all_of(lanes.begin(), lanes.end(),
+                     [](const Lane &lane) { return lane.head == lane.tail; });
 }
 
 bool CudaBackend::isDone() const {
@@ -474,7 +473,7 @@ Outcome CudaBackend::endStep(Failure &failure) {
 }
 
 Outcome CudaBackend::synchronize(Failure &failure) {
-  constexpr unsigned kYields = 64;       // before it sleeps
+  constexpr unsigned kYields = 64;          // before it sleeps
   constexpr unsigned kRoundsPerCheck = 256; // of errors
   (void)cudaSetDevice(device);
   for (unsigned round = 0, idle = 0;; ++round) {
@@ -530,9 +529,8 @@ Answer CudaBackend::takeTimes() {
     return {};
   const auto timeOf = [this](cudaEvent_t event, int64_t &time) {
     float milliseconds = 0;
-    Answer answer =
-        answerOf(cudaEventElapsedTime(&milliseconds, anchor, event),
-                 "cudaEventElapsedTime");
+    Answer answer = answerOf(cudaEventElapsedTime(&milliseconds, anchor, event),
+                             "cudaEventElapsedTime");
     time = anchorTime + static_cast<int64_t>(1e6 * double(milliseconds));
     return answer;
   };

@@ -75,9 +75,9 @@ private:
     cudaStream_t stream = nullptr;
     std::vector<Command> commands; ///< of the capacity that was prepared
     uint32_t head = 0, tail = 0;
-    uint32_t group = kNone; ///< open while enqueueing
-    bool grouped = false;   ///< what communicates at the head has begun
-    uint32_t stamp = 0;     ///< of what is at the head
+    uint32_t group = kNone;  ///< open while enqueueing
+    bool grouped = false;    ///< what communicates at the head has begun
+    uint32_t stamp = 0;      ///< of what is at the head
     uint32_t lastOp = kNone; ///< that was enqueued
     std::vector<Mark> marks;
     uint32_t markHead = 0, markTail = 0;

@@ -39,15 +39,15 @@ Answer CudaBackend::allocate(const RankNeeds &needs) {
   if (world.usesNccl())
     for (Id id = 0; id < world.collectiveCount(); ++id) {
       const std::vector<Id> &ranks = world.collective(id).ranks;
-      bytes += kScratchBytes * std::binary_search(ranks.begin(), ranks.end(),
-                                                  rank);
+      bytes +=
+          kScratchBytes * std::binary_search(ranks.begin(), ranks.end(), rank);
     }
   void *data = nullptr;
-  Answer answer = world.computesOnDevice()
-                      ? answerOf(cudaMalloc(&data, bytes), "cudaMalloc")
-                      : answerOf(cudaHostAlloc(&data, bytes,
-                                               cudaHostAllocPortable),
-                                 "cudaHostAlloc");
+  Answer answer =
+      world.computesOnDevice()
+          ? answerOf(cudaMalloc(&data, bytes), "cudaMalloc")
+          : answerOf(cudaHostAlloc(&data, bytes, cudaHostAllocPortable),
+                     "cudaHostAlloc");
   if (!answer.ok())
     return {"out of memory: an arena of " + formatBytes(needs.arenaBytes) +
             " (" + answer.fault + ")"};
@@ -78,8 +78,7 @@ Answer CudaBackend::makeLanes(const RankNeeds &needs) {
 
 /// Of an end, the room in the ledger and, between ranks that share devices, its
 /// events.
-Answer CudaBackend::equip(CudaWorld::Path &path, size_t seat,
-                          size_t capacity) {
+Answer CudaBackend::equip(CudaWorld::Path &path, size_t seat, size_t capacity) {
   path.ledger.reserve(seat, capacity);
   if (world.usesNccl())
     return {};
@@ -149,8 +148,7 @@ Answer CudaBackend::makePaths(size_t capacity) {
 /// Until all of the first stream has ended, or the job has.
 Answer CudaBackend::await() {
   cudaError_t state = cudaErrorNotReady;
-  while ((state = cudaStreamQuery(ownStreams.front())) ==
-         cudaErrorNotReady) {
+  while ((state = cudaStreamQuery(ownStreams.front())) == cudaErrorNotReady) {
     if (world.aborted())
       return {"the job ended"};
     std::this_thread::yield();
@@ -162,9 +160,8 @@ Answer CudaBackend::await() {
 Answer CudaBackend::clear() {
   const cudaStream_t stream = ownStreams.front();
   if (allocated != 0)
-    if (Answer answer =
-            answerOf(cudaMemsetAsync(memory, 0, allocated, stream),
-                     "cudaMemsetAsync");
+    if (Answer answer = answerOf(cudaMemsetAsync(memory, 0, allocated, stream),
+                                 "cudaMemsetAsync");
         !answer.ok())
       return answer;
   return await();

@@ -25,13 +25,16 @@ static Bytes sliceAt(size_t seat, size_t seats, Bytes bytes, Bytes unit) {
 Answer CudaBackend::exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
                              bool gathers) {
   const size_t seats = sum.positions.size();
-  const auto at = [&](size_t seat) { return sliceAt(seat, seats, bytes, unit); };
+  const auto at = [&](size_t seat) {
+    return sliceAt(seat, seats, bytes, unit);
+  };
   const auto size = [&](size_t seat) { return at(seat + 1) - at(seat); };
   const Bytes own = size(sum.seat);
   Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
   if (!answer.ok())
     return answer;
-  const auto move = [&](bool sends, size_t other, std::byte *what, Bytes count) {
+  const auto move = [&](bool sends, size_t other, std::byte *what,
+                        Bytes count) {
     if (!answer.ok() || count == 0)
       return;
     const int peer = sum.positions[other];
@@ -73,9 +76,9 @@ Answer CudaBackend::addSlices(Sum &sum, Element element, std::byte *own,
       return answer;
   if (total == own || bytes == 0)
     return {};
-  return answerOf(cudaMemcpyAsync(own, total, bytes, cudaMemcpyDefault,
-                                  sum.stream),
-                  "cudaMemcpyAsync");
+  return answerOf(
+      cudaMemcpyAsync(own, total, bytes, cudaMemcpyDefault, sum.stream),
+      "cudaMemcpyAsync");
 }
 
 /// A sum of nothing is a meeting all the same.
@@ -87,9 +90,9 @@ Answer CudaBackend::meetOnly(Sum &sum) {
     if (other == sum.seat || !answer.ok())
       continue;
     const int peer = sum.positions[other];
-    answer = answerOf(ncclSend(pad, 1, ncclInt8, peer, sum.member->handle,
-                               sum.stream),
-                      "ncclSend");
+    answer = answerOf(
+        ncclSend(pad, 1, ncclInt8, peer, sum.member->handle, sum.stream),
+        "ncclSend");
     if (answer.ok())
       answer = answerOf(ncclRecv(sum.scratch + other, 1, ncclInt8, peer,
                                  sum.member->handle, sum.stream),

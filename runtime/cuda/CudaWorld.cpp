@@ -16,8 +16,7 @@ CudaWorld::CudaWorld(uint32_t ranks, std::span<const Channel> channelSpan,
       collectiveList(collectiveSpan.begin(), collectiveSpan.end()),
       devices(ranks, 0) {
   for (const Channel &channel : channelList)
-    channels.emplace_back(
-        std::vector<Id>{channel.source, channel.destination});
+    channels.emplace_back(std::vector<Id>{channel.source, channel.destination});
   for (const Collective &of : collectiveList)
     collectives.emplace_back(of.ranks);
 }
@@ -111,10 +110,10 @@ Status CudaWorld::admit(std::span<const Bytes> arenas) const {
     if (!answer.ok())
       return statusOf(answer, "GPU " + std::to_string(device));
     if (bytes > free)
-      return Status::environment(
-          "out of memory: the arenas on GPU " + std::to_string(device) +
-          " take " + formatBytes(bytes) + ", and " + formatBytes(free) +
-          " are free");
+      return Status::environment("out of memory: the arenas on GPU " +
+                                 std::to_string(device) + " take " +
+                                 formatBytes(bytes) + ", and " +
+                                 formatBytes(free) + " are free");
   }
   return {};
 }

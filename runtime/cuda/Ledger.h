@@ -34,8 +34,7 @@ public:
     const uint64_t turn = counts[end]++;
     at(end, turn) = bytes;
     for (size_t other = 0; other < sizes.size(); ++other) {
-      if (counts[other] <= turn ||
-          counts[other] - turn > sizes[other].size() ||
+      if (counts[other] <= turn || counts[other] - turn > sizes[other].size() ||
           at(other, turn) == bytes)
         continue;
       if (other < end)

@@ -9,9 +9,8 @@ static Answer copy(void *to, const void *from, Bytes bytes,
                    cudaStream_t stream) {
   if (bytes == 0)
     return {};
-  return answerOf(
-      cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
-      "cudaMemcpyAsync");
+  return answerOf(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream),
+                  "cudaMemcpyAsync");
 }
 
 Answer LocalPath::move(const Work &on) {
@@ -28,8 +27,7 @@ Answer LocalPath::sum(const Work &on) {
         !answer.ok())
       return answer;
   for (size_t seat = 1; seat < seats.size(); ++seat)
-    if (Answer answer =
-            copy(seats[seat].work.data, total, on.bytes, on.stream);
+    if (Answer answer = copy(seats[seat].work.data, total, on.bytes, on.stream);
         !answer.ok())
       return answer;
   return {};
@@ -40,9 +38,9 @@ Answer LocalPath::enqueue(size_t seat) {
   const Work &on = seats[seat].work;
   for (size_t other = 0; other < seats.size(); ++other)
     if (other != seat)
-      if (Answer answer = answerOf(
-              cudaStreamWaitEvent(on.stream, seats[other].ready, 0),
-              "cudaStreamWaitEvent");
+      if (Answer answer =
+              answerOf(cudaStreamWaitEvent(on.stream, seats[other].ready, 0),
+                       "cudaStreamWaitEvent");
           !answer.ok())
         return answer;
   if (Answer answer = on.element == Element::None ? move(on) : sum(on);

@@ -19,8 +19,7 @@ TEST_CASE("backend: every machine is tried", "[backend]") {
     size_t tests = 0;
     for (unsigned needs : needsOfTests())
       tests += fits(*machine.backend, needs);
-    INFO(machine.name << " fits none of " << needsOfTests().size()
-                      << " tests");
+    INFO(machine.name << " fits none of " << needsOfTests().size() << " tests");
     CHECK(tests > 0);
   }
   CHECK(needsOfTests().size() >= 26);

@@ -77,8 +77,8 @@ TEST_CASE("faults: every call fails once, and the job ends with it") {
   CHECK(calls.size() >= (devices == 0 ? 24u : 17u));
   for (const auto &[call, count] : calls) {
     const bool isPolled = call == "cudaEventQuery" || call == "cudaStreamQuery";
-    const bool isMany = call == "cudaEventCreateWithFlags" ||
-                        call == "cudaEventDestroy";
+    const bool isMany =
+        call == "cudaEventCreateWithFlags" || call == "cudaEventDestroy";
     for (uint64_t number = 1; number <= count;
          number += isMany || number > 60 ? 17 : 1)
       if (!isPolled || number <= 8)

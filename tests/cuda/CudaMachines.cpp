@@ -42,8 +42,7 @@ static Machine machine(const std::string &name, uint32_t devices,
 
 const std::vector<Machine> &machines() {
   static const std::vector<Machine> all = {
-      machine("cuda, a GPU a rank", 0, 0),
-      machine("cuda, one GPU", 1, 0),
+      machine("cuda, a GPU a rank", 0, 0), machine("cuda, one GPU", 1, 0),
       machine("cuda, a GPU a rank, at random", 0, 7),
       machine("cuda, one GPU, at random", 1, 8)};
   return all;

@@ -20,14 +20,15 @@ namespace {
 constexpr Ticks kLatency = 7'000'000; // 7 us
 constexpr Bytes kBandwidth = 50'000'000'000;
 
-/// Stages of unequal costs; `recompute` and `backward` are keys of the pipeline.
+/// Stages of unequal costs; `recompute` and `backward` are keys of the
+/// pipeline.
 std::string specOf(const ScheduleInfo &schedule, uint32_t ranks,
                    uint32_t microbatches, const std::string &keys) {
   const uint32_t chunks = schedule.chunks != 0 ? schedule.chunks : 2;
   std::string layers;
   for (uint32_t stage = 0; stage < ranks * chunks; ++stage)
-    layers += "    - {name: l" + std::to_string(stage) + ", forward: " +
-              std::to_string(90 + stage % 3 * 13) +
+    layers += "    - {name: l" + std::to_string(stage) +
+              ", forward: " + std::to_string(90 + stage % 3 * 13) +
               "us, backward_input: " + std::to_string(101 + stage % 4 * 7) +
               "us, backward_weight: " + std::to_string(80 - stage % 2 * 11) +
               "us, params: 40, activation_bytes: 900, kept_for_weight: 300, "
@@ -63,8 +64,8 @@ std::vector<Plan> plansOfAll() {
 cudadouble::TransferCost linkCost(int, int, size_t bytes) {
   if (bytes == 1) // of the first contact
     return {};
-  const auto picoseconds = static_cast<unsigned __int128>(bytes) *
-                           1'000'000'000'000;
+  const auto picoseconds =
+      static_cast<unsigned __int128>(bytes) * 1'000'000'000'000;
   return {static_cast<Ticks>((picoseconds + kBandwidth - 1) / kBandwidth),
           kLatency};
 }

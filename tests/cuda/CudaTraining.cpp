@@ -31,10 +31,10 @@ static KeptWeights train(const Plan &plan, runtime::JobOptions options) {
 }
 
 TEST_CASE("training: the weights are those of threads, bit for bit") {
-  const char *pipeline = GENERATE(
-      "ranks: 2, schedule: 1f1b", "ranks: 4, schedule: zb-h1",
-      "ranks: 2, virtual_stages: 2, schedule: interleaved-1f1b",
-      "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3");
+  const char *pipeline =
+      GENERATE("ranks: 2, schedule: 1f1b", "ranks: 4, schedule: zb-h1",
+               "ranks: 2, virtual_stages: 2, schedule: interleaved-1f1b",
+               "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3");
   const uint32_t devices = GENERATE(0u, 1u);
   const std::string clip = GENERATE("", ", clip_norm: 0.5");
   std::optional<Plan> plan = tryCompile(gptSpec(pipeline, clip));

@@ -68,8 +68,8 @@ bool names(const Plan &plan, const Outcome &outcome,
       places.push_back(*finding.place);
     for (const verify::OpPlace &place : places)
       if (outcome.text.find(nameInDouble(plan, place)) != std::string::npos ||
-          outcome.text.find(
-              "at " + nameOf(plan.ranks[place.rank].ops[place.index])) !=
+          outcome.text.find("at " +
+                            nameOf(plan.ranks[place.rank].ops[place.index])) !=
               std::string::npos)
         return true;
   }
@@ -104,9 +104,8 @@ bool usesBoth(const RankPlan &list, Id one, Id other) {
   for (uint32_t op = 0; op < list.ops.size(); ++op) {
     const auto uses = [&](Id buffer) {
       const std::span<const Operand> all = list.operandsOf(op);
-      return std::any_of(all.begin(), all.end(), [&](Operand use) {
-        return use.buffer == buffer;
-      });
+      return std::any_of(all.begin(), all.end(),
+                         [&](Operand use) { return use.buffer == buffer; });
     };
     if (uses(one) && uses(other))
       return true;

@@ -43,9 +43,7 @@ void writesAll(const sluice_buffer *buffers, uint32_t count) {
     writes(buffers[i]);
 }
 
-void spend(double seconds) {
-  cudadouble::spend(std::llround(seconds * 1e12));
-}
+void spend(double seconds) { cudadouble::spend(std::llround(seconds * 1e12)); }
 
 void name(const Watched &of, Op op, Id microbatch) {
   cudadouble::label(opName(op, of.facts.stage, microbatch));

@@ -130,10 +130,9 @@ void Engine::meet(Clique &clique, int from, int to) {
       return;
     Message &send = *path.sends.front();
     if (send.bytes != receive.bytes) {
-      fault(Fault::Kind::Mismatch, describe(send) + " has " +
-                                       std::to_string(send.bytes) +
-                                       " bytes, its receive " +
-                                       std::to_string(receive.bytes));
+      fault(Fault::Kind::Mismatch,
+            describe(send) + " has " + std::to_string(send.bytes) +
+                " bytes, its receive " + std::to_string(receive.bytes));
       return;
     }
     path.sends.pop_front();
@@ -161,9 +160,9 @@ void Engine::carry(Message &send, Message &receive) {
   source.endClock.join(target.startClock);
   target.endClock.join(source.startClock);
   Ticks sent = 0;
-  const Ticks received = arrival(
-      send.communicator->device, receive.communicator->device, send.bytes,
-      std::max(source.start, target.start), sent);
+  const Ticks received =
+      arrival(send.communicator->device, receive.communicator->device,
+              send.bytes, std::max(source.start, target.start), sent);
   end(send, sent);
   end(receive, received);
   endIfWhole(source);

@@ -151,9 +151,8 @@ cudaError_t cudaMemsetAsync(void *data, int value, size_t bytes,
   if (!call.engine.memory.holds(data, bytes))
     return call.misuse(cudaErrorIllegalAddress, "outside of all memory");
   call.engine.enqueue(*streamOf(stream),
-                      work("cudaMemsetAsync", {{data, bytes, true}}, [=] {
-                        std::memset(data, value, bytes);
-                      }));
+                      work("cudaMemsetAsync", {{data, bytes, true}},
+                           [=] { std::memset(data, value, bytes); }));
   return cudaSuccess;
 }
 
@@ -165,10 +164,10 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
   if (!call.engine.memory.holds(to, bytes) ||
       !call.engine.memory.holds(from, bytes))
     return call.misuse(cudaErrorIllegalAddress, "outside of all memory");
-  call.engine.enqueue(
-      *streamOf(stream),
-      work("cudaMemcpyAsync", {{from, bytes, false}, {to, bytes, true}},
-           [=] { std::memmove(to, from, bytes); }));
+  call.engine.enqueue(*streamOf(stream),
+                      work("cudaMemcpyAsync",
+                           {{from, bytes, false}, {to, bytes, true}},
+                           [=] { std::memmove(to, from, bytes); }));
   return cudaSuccess;
 }
 
@@ -388,8 +387,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   if (!capture->isJoined())
     return call.misuse(cudaErrorStreamCaptureUnjoined,
                        "before all streams have come back");
-  auto *made = new Graph{std::move(capture->items),
-                         std::move(capture->launches)};
+  auto *made =
+      new Graph{std::move(capture->items), std::move(capture->launches)};
   call.engine.graphs.insert(made);
   *graph = reinterpret_cast<cudaGraph_t>(made);
   return cudaSuccess;
@@ -403,8 +402,8 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph,
   Stream first;
   first.owner = call.engine.sharedHost();
   first.device = first.owner->device;
-  auto *made = new GraphRun(call.engine, *reinterpret_cast<Graph *>(graph),
-                            first);
+  auto *made =
+      new GraphRun(call.engine, *reinterpret_cast<Graph *>(graph), first);
   call.engine.graphs.insert(made);
   *exec = reinterpret_cast<cudaGraphExec_t>(made);
   return cudaSuccess;
@@ -417,8 +416,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   Item item;
   item.kind = Item::Kind::Graph;
   item.call = "cudaGraphLaunch";
-  item.graph = std::shared_ptr<GraphRun>(
-      reinterpret_cast<GraphRun *>(exec), [](GraphRun *) {});
+  item.graph = std::shared_ptr<GraphRun>(reinterpret_cast<GraphRun *>(exec),
+                                         [](GraphRun *) {});
   call.engine.enqueue(*streamOf(stream), std::move(item));
   return cudaSuccess;
 }

@@ -50,8 +50,8 @@ struct Settings {
   /// What a copy on a device takes, and what computes there.
   Ticks copyCost = 0;
   /// Whether virtual time goes with real time: a host function takes what it
-  /// took, and nothing starts before it was enqueued. Else a host function takes
-  /// what it spends, and enqueueing nothing.
+  /// took, and nothing starts before it was enqueued. Else a host function
+  /// takes what it spends, and enqueueing nothing.
   bool measureHostFunctions = true;
   /// Whether waits fail once nothing can ever move again.
   bool failOnDeadlock = false;

@@ -304,8 +304,7 @@ std::string Engine::whoStands() const {
 void Engine::noteWaiting() {
   Host &self = host();
   // Odd: has looked at this state at least twice.
-  self.waitedAt =
-      self.waitedAt / 2 == version ? 2 * version + 1 : 2 * version;
+  self.waitedAt = self.waitedAt / 2 == version ? 2 * version + 1 : 2 * version;
   if (stuck || !isStuck())
     return;
   stuck = true;

@@ -227,8 +227,9 @@ public:
   std::set<void *> graphs; ///< graphs and what is made of them
   std::vector<Fault> faults;
   std::map<std::string, uint64_t, std::less<>> calls;
-  std::map<std::string, uint64_t, std::less<>> failing; ///< calls left before one fails
-  uint64_t hanging = 0;                    ///< operations left before one hangs
+  std::map<std::string, uint64_t, std::less<>>
+      failing;          ///< calls left before one fails
+  uint64_t hanging = 0; ///< operations left before one hangs
   bool communicatorsFail = false;
   bool inLaunchOrder = false; ///< NCCL_LAUNCH_ORDER_IMPLICIT
   bool stuck = false;

@@ -24,10 +24,9 @@ size_t Memory::used(int device) const {
 }
 
 void *Memory::allocate(int device, size_t bytes) {
-  if (device != kHost &&
-      bytes > engine.settings.deviceMemory - used(device))
+  if (device != kHost && bytes > engine.settings.deviceMemory - used(device))
     return nullptr;
-  void *data = ::operator new (bytes, kAlignment, std::nothrow);
+  void *data = ::operator new(bytes, kAlignment, std::nothrow);
   if (!data)
     return nullptr;
   poison(data, bytes);
@@ -46,13 +45,13 @@ bool Memory::free(void *data, bool onHost) {
   spans.erase(spans.lower_bound(begin), spans.lower_bound(end));
   poison(data, found->second.bytes);
   blocks.erase(found);
-  ::operator delete (data, kAlignment);
+  ::operator delete(data, kAlignment);
   return true;
 }
 
 void Memory::clear() {
   for (const auto &[at, block] : blocks)
-    ::operator delete (reinterpret_cast<void *>(at), kAlignment);
+    ::operator delete(reinterpret_cast<void *>(at), kAlignment);
   blocks.clear();
   spans.clear();
   names.clear();
@@ -129,9 +128,8 @@ void Memory::touch(const Access &access, uint32_t stream,
       told = true;
     }
     if (!access.writes) {
-      std::erase_if(of.reads, [&](const Touch &read) {
-        return read.stream == stream;
-      });
+      std::erase_if(of.reads,
+                    [&](const Touch &read) { return read.stream == stream; });
       of.reads.push_back(now);
       continue;
     }

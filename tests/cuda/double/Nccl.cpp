@@ -44,8 +44,7 @@ public:
   }
   /// Of a handle that may be used for something new.
   ncclResult_t check(Communicator *communicator) const {
-    if (engine.communicators.count(communicator) == 0 ||
-        communicator->aborted)
+    if (engine.communicators.count(communicator) == 0 || communicator->aborted)
       return misuse(ncclInvalidArgument, "of no communicator");
     if (communicator->state == ncclInProgress || late.count(communicator) != 0)
       return misuse(ncclInvalidUsage, "while a call before is in progress");
