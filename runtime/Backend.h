@@ -103,6 +103,9 @@ public:
   /// null switches that off. It may cost two clock reads an operation.
   virtual void recordTimes(OpTime *times) = 0;
 
+  /// Before the commands of each step. False: it will repeat those of a step
+  /// before, and none are to be enqueued.
+  virtual bool beginStep() { return true; }
   virtual void wait(uint8_t stream, uint32_t event) = 0;
   virtual void record(uint8_t stream, uint32_t event) = 0;
   virtual void launch(uint8_t stream, uint32_t op) = 0;
@@ -131,6 +134,8 @@ struct ConnectOptions {
   /// Whether what computes enqueues on the devices (and arenas lie there), or
   /// works on the host, in memory that both reach.
   bool computesOnDevice = false;
+  /// Whether the commands of a step are captured once and then repeated.
+  bool graphs = false;
 };
 
 /// All ranks of a job, as far as they are in this process, and the channels and

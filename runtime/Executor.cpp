@@ -46,8 +46,9 @@ Outcome Executor::step(uint64_t number, Failure &failure) {
       return Outcome::Failed;
     }
   }
-  for (uint32_t i = 0; i < steps.size();)
-    i = enqueue(i);
+  if (backend.beginStep())
+    for (uint32_t i = 0; i < steps.size();)
+      i = enqueue(i);
   return backend.synchronize(failure);
 }
 

@@ -299,7 +299,8 @@ Status JobRunner::prepare() {
     return s;
   if (Status s =
           job->world->connect({.devices = options.devices,
-                               .timeoutSeconds = options.timeoutSeconds});
+                               .timeoutSeconds = options.timeoutSeconds,
+                               .graphs = options.graphs});
       !s.ok())
     return s;
   std::vector<Bytes> arenas;

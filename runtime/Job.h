@@ -42,6 +42,7 @@ struct JobOptions {
   /// the last, where there are fewer). 0: none is.
   uint64_t costSteps = 3;
   std::string backend = "host";
+  bool graphs = false;  ///< captures a step and repeats it, where it can
   uint32_t devices = 0; ///< for the backend to use at most; 0: all there are
   /// Called at each step's end, in their order, from the thread of the last
   /// rank to end it; while it runs, that rank waits. No call starts after

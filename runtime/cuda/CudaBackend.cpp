@@ -373,6 +373,8 @@ CudaBackend::Advance CudaBackend::mark(Lane &lane, uint32_t op,
   Mark &next = lane.marks[lane.markTail++];
   next.count = operations;
   next.op = lane.lastOp = op;
+  if (mode == Mode::Capture)
+    return Advance::Moved; // an event of a graph cannot be asked
   return failAt(op, answerOf(cudaEventRecord(next.event, lane.stream),
                              "cudaEventRecord"));
 }
@@ -446,6 +448,7 @@ bool CudaBackend::isDone() const {
 }
 
 Outcome CudaBackend::failed(Failure &failure) {
+  dropCapture();
   Communicators::abort(members);
   if (thrown)
     std::rethrow_exception(std::exchange(thrown, nullptr));
@@ -472,20 +475,47 @@ Outcome CudaBackend::endStep(Failure &failure) {
   return Outcome::Done;
 }
 
+/// Of a graph, which ends as one: the mark of all operations is set by hand.
+CudaBackend::Advance CudaBackend::lookAtGraph() {
+  const cudaError_t code = cudaEventQuery(graphEvent);
+  if (code == cudaErrorNotReady)
+    return Advance::Blocked;
+  if (code != cudaSuccess)
+    return failAt(kNone, answerOf(code, "cudaEventQuery"));
+  for (uint32_t s = 0; s < lanes.size(); ++s)
+    progress->done[s].store(lanes[s].captured, std::memory_order_relaxed);
+  mode = Mode::Direct;
+  return Advance::Moved;
+}
+
+/// What must be done once all commands are there.
+void CudaBackend::closeStep() {
+  Answer answer;
+  if (mode == Mode::Capture)
+    answer = endCapture();
+  if (mode == Mode::Replay && answer.ok())
+    answer = replay();
+  if (!answer.ok())
+    fail(kNone, answer.fault);
+}
+
 Outcome CudaBackend::synchronize(Failure &failure) {
   constexpr unsigned kYields = 64;          // before it sleeps
   constexpr unsigned kRoundsPerCheck = 256; // of errors
   (void)cudaSetDevice(device);
+  if (!hasFailed && !world.aborted())
+    closeStep();
   for (unsigned round = 0, idle = 0;; ++round) {
     if (hasFailed || functionFailed.load(std::memory_order_acquire))
       return failed(failure);
     if (world.aborted()) {
+      dropCapture();
       Communicators::abort(members);
       return Outcome::Aborted;
     }
-    if (isIssued() && isDone())
+    if (mode == Mode::Direct && isIssued() && isDone())
       return endStep(failure);
-    Advance one = pump();
+    Advance one = mode == Mode::Replay ? lookAtGraph() : pump();
     if (one != Advance::Failed && look() == Advance::Moved)
       one = Advance::Moved;
     if (round % kRoundsPerCheck == 0)

@@ -26,6 +26,7 @@ public:
   void *arena() override { return memory; }
   Bytes arenaBytes() const override { return allocated; }
   void recordTimes(OpTime *target) override;
+  bool beginStep() override;
   void wait(uint8_t stream, uint32_t event) override;
   void record(uint8_t stream, uint32_t event) override;
   void launch(uint8_t stream, uint32_t op) override;
@@ -82,6 +83,7 @@ private:
     std::vector<Mark> marks;
     uint32_t markHead = 0, markTail = 0;
     uint32_t done = 0;
+    uint32_t captured = 0; ///< operations of the graph
   };
   /// A collective of the rank: a stream of its own, so that those of one group
   /// progress independently, and room for what others send.
@@ -113,6 +115,7 @@ private:
   Answer equip(CudaWorld::Path &path, size_t seat, size_t capacity);
   Answer makeEvent(cudaEvent_t &event);
   Answer makeStream(cudaStream_t &stream);
+  Answer makeGraphEvents();
   Answer clear();
   Answer await();
   bool drain() const;
@@ -152,11 +155,22 @@ private:
   // Waiting
   Advance pump();
   Advance look();
+  Advance lookAtGraph();
+  void closeStep();
   Advance checkErrors();
   bool isIssued() const;
   bool isDone() const;
   Outcome endStep(Failure &failure);
   Outcome failed(Failure &failure);
+
+  // Graphs (CudaGraphs.cpp)
+  Answer beginCapture();
+  Answer endCapture();
+  Answer instantiate();
+  Answer replay();
+  void dropCapture();
+  Answer order(cudaStream_t after, cudaStream_t before, cudaEvent_t event);
+  std::vector<cudaStream_t> otherStreams() const;
 
   // Times
   Answer beginStamp(Lane &lane);
@@ -184,6 +198,16 @@ private:
   uint32_t epoch = 1;
   Compute *compute = nullptr;
   RankProgress *progress = nullptr;
+
+  enum class Mode : uint8_t {
+    Direct,  ///< commands go to the device
+    Capture, ///< ... to a graph, which is launched at the end of the step
+    Replay   ///< the graph is launched
+  };
+  Mode mode = Mode::Direct;
+  cudaGraphExec_t graph = nullptr;
+  cudaEvent_t forkEvent = nullptr, graphEvent = nullptr;
+  std::vector<cudaEvent_t> joinEvents; ///< per other stream
 
   OpTime *times = nullptr;
   cudaEvent_t anchor = nullptr; ///< fired at anchorTime

@@ -145,6 +145,20 @@ Answer CudaBackend::makePaths(size_t capacity) {
   return {};
 }
 
+/// Events that bring streams into a capture and out of it.
+Answer CudaBackend::makeGraphEvents() {
+  if (!world.usesGraphs())
+    return {};
+  joinEvents.resize(otherStreams().size());
+  Answer answer = makeEvent(forkEvent);
+  if (answer.ok())
+    answer = makeEvent(graphEvent);
+  for (cudaEvent_t &event : joinEvents)
+    if (answer.ok())
+      answer = makeEvent(event);
+  return answer;
+}
+
 /// Until all of the first stream has ended, or the job has.
 Answer CudaBackend::await() {
   cudaError_t state = cudaErrorNotReady;
@@ -182,6 +196,8 @@ Status CudaBackend::prepare(const RankNeeds &needs) {
     answer = makeLanes(needs);
   if (answer.ok())
     answer = makePaths(capacity);
+  if (answer.ok())
+    answer = makeGraphEvents();
   if (answer.ok())
     answer = clear();
   return statusOf(answer, "rank " + std::to_string(rank));
@@ -259,6 +275,8 @@ bool CudaBackend::drain() const {
 }
 
 void CudaBackend::release() {
+  if (graph)
+    (void)cudaGraphExecDestroy(graph);
   for (const cudaEvent_t event : ownEvents)
     (void)cudaEventDestroy(event);
   for (const cudaStream_t stream : ownStreams)

@@ -85,6 +85,11 @@ Status CudaWorld::connect(const ConnectOptions &options) {
   onDevice = options.computesOnDevice;
   if (Status s = chooseDevices(options); !s.ok())
     return s;
+  graphs = options.graphs;
+  if (!usesNccl() && graphs && !channelList.empty())
+    return Status::usage("--graph: ranks that share a GPU cannot be captured; "
+                         "it takes one for each of the " +
+                         std::to_string(devices.size()) + " ranks");
   if (!usesNccl())
     return {};
   // Longer than anybody waits, where there is no limit.

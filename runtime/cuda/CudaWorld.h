@@ -30,6 +30,7 @@ public:
   /// Whether modules compute on the devices, and arenas lie there; else on the
   /// host, in memory that both reach.
   bool computesOnDevice() const { return onDevice; }
+  bool usesGraphs() const { return graphs; }
   int deviceOf(Id rank) const { return devices[rank]; }
   /// Only where usesNccl().
   Communicators &nccl() { return *communicators; }
@@ -56,6 +57,7 @@ private:
   std::vector<int> devices;               ///< per rank
   std::unique_ptr<Communicators> communicators;
   bool onDevice = false;
+  bool graphs = false;
   std::atomic<bool> stop{false};
 };
 

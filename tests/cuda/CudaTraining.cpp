@@ -54,3 +54,49 @@ TEST_CASE("training: the weights are those of threads, bit for bit") {
   CHECK(got.tensors == expected.tensors);
   checkClean();
 }
+
+TEST_CASE("training: a step that is captured and repeated leaves the same") {
+  const char *pipeline =
+      GENERATE("ranks: 2, schedule: 1f1b", "ranks: 4, schedule: zb-h1",
+               "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3");
+  const std::string clip = GENERATE("", ", clip_norm: 0.5");
+  const bool recorded = GENERATE(false, true);
+  std::optional<Plan> plan = tryCompile(gptSpec(pipeline, clip));
+  INFO(pipeline << clip);
+  REQUIRE(plan);
+  runtime::JobOptions options = cudaJob(sluice_gpt_module(), 6);
+  options.recordLastStep = recorded;
+  cudadouble::Settings settings;
+  settings.seed = 11;
+  settings.failOnDeadlock = true;
+  cudadouble::reset(settings);
+  const KeptWeights expected = train(*plan, options);
+  const uint64_t ranks = plan->ranks.size() * plan->replicas;
+  const uint64_t functions = cudadouble::calls()["cudaLaunchHostFunc"] / 6;
+  cudadouble::reset(settings);
+  options.graphs = true;
+  const KeptWeights got = train(*plan, options);
+  CHECK_FALSE(expected.tensors.empty());
+  CHECK(got.tensors == expected.tensors);
+  checkClean();
+  // One launch a step; a step whose times are recorded is not in the graph.
+  const uint64_t launched = recorded ? 5 : 6;
+  CHECK(cudadouble::calls()["cudaGraphLaunch"] == launched * ranks);
+  CHECK(cudadouble::calls()["cudaLaunchHostFunc"] ==
+        functions * (recorded ? 2 : 1));
+}
+
+TEST_CASE("training: ranks that share a GPU are not captured") {
+  std::optional<Plan> plan = tryCompile(gptSpec("ranks: 2", ""));
+  REQUIRE(plan);
+  cudadouble::reset();
+  runtime::JobOptions options = cudaJob(sluice_gpt_module());
+  options.graphs = true;
+  options.devices = 1;
+  runtime::JobResult result;
+  const Status status = runtime::runJob(*plan, options, result);
+  CHECK(status.fault() == Fault::Usage);
+  CHECK(status.message() == "--graph: ranks that share a GPU cannot be "
+                            "captured; it takes one for each of the 2 ranks");
+  checkClean();
+}

@@ -134,6 +134,9 @@ struct Flags {
       "devices", cl::value_desc("n"), cl::sub(run), cl::cat(category),
       cl::desc("GPUs to use at most; where there are fewer than ranks, ranks "
                "share them")};
+  cl::opt<bool> graph{
+      "graph", cl::sub(run), cl::cat(category),
+      cl::desc("backend cuda: capture a step once, then repeat it")};
   cl::opt<std::string> module{
       "module", cl::value_desc("gpt|synthetic|path"), cl::sub(run),
       cl::cat(category),
@@ -309,6 +312,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.compare.assign(compare.begin(), compare.end());
   arguments.passes = passes;
   arguments.backend = backend;
+  arguments.graph = graph;
   arguments.module = module;
   arguments.data = data;
   arguments.save = save;

@@ -26,6 +26,7 @@ struct Arguments {
   bool explain = false;
 
   std::string backend;
+  bool graph = false;
   uint32_t devices = 0; ///< 0: all that there are
   std::string module;
   std::string data;

@@ -187,9 +187,12 @@ static Status prepare(const Arguments &arguments, const Input &input,
     status = findData(arguments, input, *options.module, plan);
   if (status.ok())
     status = checkRunPaths(arguments, plan);
-  if (status.ok() && !arguments.quiet && arguments.devices != 0 &&
-      arguments.backend == "host")
-    llvm::errs() << "warning: --devices has no effect with backend host\n";
+  if (status.ok() && !arguments.quiet && arguments.backend == "host") {
+    if (arguments.devices != 0)
+      llvm::errs() << "warning: --devices has no effect with backend host\n";
+    if (arguments.graph)
+      llvm::errs() << "warning: --graph has no effect with backend host\n";
+  }
   if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
       options.module->name == llvm::StringRef("synthetic"))
     llvm::errs() << "warning: --data has no effect with module synthetic\n";
@@ -200,6 +203,7 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
   runtime::JobOptions options;
   options.backend = arguments.backend;
   options.devices = arguments.devices;
+  options.graphs = arguments.graph;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
   options.onStep = ProgressLine(arguments.quiet);

@@ -238,6 +238,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
   const std::shared_ptr<Record> record = eventOf(event)->latest;
   if (!record)
     return cudaSuccess; // of an event that was never recorded
+  if (record->over)
+    return call.misuse(cudaErrorCapturedEvent, "for an event of a capture");
   Stream &of = *streamOf(stream);
   if (record->capture && !of.capture)
     record->capture->join(of);
@@ -310,7 +312,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 static cudaError_t captured(Call &call, const Event &event) {
-  if (!event.latest || !event.latest->capture)
+  if (!event.latest || (!event.latest->capture && !event.latest->over))
     return cudaSuccess;
   return call.misuse(cudaErrorCapturedEvent, "of an event of a capture");
 }
@@ -379,6 +381,12 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph) {
   captures().erase(open);
   for (Stream *lane : capture->lanes)
     lane->capture = nullptr;
+  for (const std::vector<Item> &lane : capture->items)
+    for (const Item &item : lane)
+      if (item.record) {
+        item.record->capture = nullptr;
+        item.record->over = true;
+      }
   *graph = nullptr;
   if (call.refused != cudaSuccess)
     return call.refused;

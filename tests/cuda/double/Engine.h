@@ -36,6 +36,7 @@ struct Record {
   Ticks when = 0;
   VectorClock clock;
   Capture *capture = nullptr; ///< in which it was recorded
+  bool over = false;          ///< of a capture that has ended
   VectorClock captured;       ///< what of the capture it stands behind
 };
 
