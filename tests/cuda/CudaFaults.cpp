@@ -24,29 +24,42 @@ Plan smallPlan() {
 const std::set<std::string> kHarmless = {
     "cudaEventDestroy", "cudaStreamDestroy", "cudaFree",
     "cudaFreeHost",     "cudaSetDevice",     "ncclCommFinalize",
-    "ncclCommDestroy",  "cudaStreamQuery",   "ncclCommGetAsyncError"};
+    "ncclCommDestroy",  "cudaStreamQuery",   "ncclCommGetAsyncError",
+    "cudaGraphExecDestroy"};
 /// Those after which something is kept: what they were to give back, or memory
 /// that a device may still use for all that it says.
 const std::set<std::string> kKeep = {"cudaEventDestroy", "cudaStreamDestroy",
                                      "cudaFree", "cudaFreeHost",
                                      "cudaStreamQuery"};
 
-Status runSmall(const Plan &plan, uint32_t devices, uint64_t steps,
+/// How the small plan is run.
+struct Way {
+  const char *name;
+  uint32_t devices;
+  bool graphs;
+  size_t functions; ///< of CUDA and NCCL that it calls, at least
+};
+constexpr Way kOwn = {"a GPU a rank", 0, false, 24};
+constexpr Way kShared = {"one GPU", 1, false, 17};
+constexpr Way kGraphs = {"graphs", 0, true, 30};
+
+Status runSmall(const Plan &plan, const Way &way, uint64_t steps,
                 double timeoutSeconds = 20) {
   runtime::JobOptions options = cudaJob(sluice_synthetic_module(), steps);
-  options.devices = devices;
+  options.devices = way.devices;
+  options.graphs = way.graphs;
   options.timeoutSeconds = timeoutSeconds;
   runtime::JobResult result;
   return runtime::runJob(plan, options, result);
 }
 
 /// One failing call: the job ends with what failed, and gives back all else.
-void checkFailure(const Plan &plan, uint32_t devices, const std::string &call,
+void checkFailure(const Plan &plan, const Way &way, const std::string &call,
                   uint64_t number) {
-  INFO(call << ", number " << number << ", " << devices << " devices");
+  INFO(call << ", number " << number << ", " << way.name);
   cudadouble::reset();
   cudadouble::failCall(call, number);
-  const Status status = runSmall(plan, devices, 2);
+  const Status status = runSmall(plan, way, 2);
   if (status.ok())
     CHECK(kHarmless.count(call) == 1);
   else {
@@ -68,13 +81,13 @@ void checkFailure(const Plan &plan, uint32_t devices, const std::string &call,
 } // namespace
 
 TEST_CASE("faults: every call fails once, and the job ends with it") {
-  const uint32_t devices = GENERATE(0u, 1u);
+  const Way way = GENERATE(kOwn, kShared, kGraphs);
   const Plan plan = smallPlan();
   cudadouble::reset();
-  REQUIRE(runSmall(plan, devices, 2).ok());
+  REQUIRE(runSmall(plan, way, 2).ok());
   checkClean();
   const std::map<std::string, uint64_t> calls = cudadouble::calls();
-  CHECK(calls.size() >= (devices == 0 ? 24u : 17u));
+  CHECK(calls.size() >= way.functions);
   for (const auto &[call, count] : calls) {
     const bool isPolled = call == "cudaEventQuery" || call == "cudaStreamQuery";
     const bool isMany =
@@ -82,7 +95,7 @@ TEST_CASE("faults: every call fails once, and the job ends with it") {
     for (uint64_t number = 1; number <= count;
          number += isMany || number > 60 ? 17 : 1)
       if (!isPolled || number <= 8)
-        checkFailure(plan, devices, call, number);
+        checkFailure(plan, way, call, number);
   }
 }
 
@@ -98,7 +111,7 @@ TEST_CASE("faults: a call of a step is told with operation and line") {
     cudadouble::reset();
     // The first two messages are the first contact, one each way.
     cudadouble::failCall(call, isNccl ? 3 : 1);
-    const Status status = runSmall(plan, 0, 1);
+    const Status status = runSmall(plan, kOwn, 1);
     INFO(status.message());
     CHECK(std::regex_match(
         status.message(),
@@ -130,7 +143,7 @@ TEST_CASE("faults: what never ends, ends the job by its timeout") {
   cudadouble::reset();
   cudadouble::hangOperation(number);
   const auto start = std::chrono::steady_clock::now();
-  const Status status = runSmall(smallPlan(), 0, 1, 0.3);
+  const Status status = runSmall(smallPlan(), kOwn, 1, 0.3);
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
           .count();
