@@ -344,15 +344,25 @@ CudaBackend::Advance CudaBackend::issueNccl(Lane &lane, Command *commands,
   bool hasMessages = false;
   for (uint32_t i = 0; i < count; ++i)
     hasMessages |= commands[i].kind != Kind::AllReduce;
+  const auto eachSum = [&](auto enqueue) {
+    for (uint32_t i = 0; i < count; ++i)
+      if (commands[i].kind == Kind::AllReduce)
+        if (Answer answer = enqueue(commands[i]); !answer.ok())
+          return failAt(commands[i].op, answer);
+    return Advance::Moved;
+  };
   // Sums leave for their own streams before the messages, and come back after
-  // them: all progress independently.
-  for (uint32_t i = 0; i < count; ++i)
-    if (commands[i].kind == Kind::AllReduce)
-      if (Answer answer = sumAll(lane, commands[i]); !answer.ok())
-        return failAt(commands[i].op, answer);
+  // them: all progress independently. Messages are launched first: NCCL begins
+  // in order, and a sum has a second launch that waits for its first to end.
+  if (eachSum([&](const Command &sum) { return forkSum(lane, sum); }) ==
+      Advance::Failed)
+    return Advance::Failed;
   if (hasMessages)
     if (Answer answer = messagesOf(lane, commands, count); !answer.ok())
       return failAt(commands[0].op, answer);
+  if (eachSum([&](const Command &sum) { return sumAll(sum); }) ==
+      Advance::Failed)
+    return Advance::Failed;
   for (uint32_t i = 0; i < count; ++i)
     if (commands[i].kind == Kind::AllReduce)
       if (Answer answer = answerOf(

@@ -145,7 +145,8 @@ private:
   void computeOnHost(uint32_t op);
 
   // Sums (CudaSums.cpp)
-  Answer sumAll(Lane &lane, const Command &command);
+  Answer forkSum(Lane &lane, const Command &command);
+  Answer sumAll(const Command &command);
   Answer exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
                   bool gathers);
   Answer addSlices(Sum &sum, Element element, std::byte *own, Bytes bytes);

@@ -103,16 +103,22 @@ Answer CudaBackend::meetOnly(Sum &sum) {
   return answer.ok() ? settle(*sum.member) : answer;
 }
 
-/// From the lane's stream to that of the collective; the caller comes back.
-Answer CudaBackend::sumAll(Lane &lane, const Command &command) {
+/// From the lane's stream to that of the collective.
+Answer CudaBackend::forkSum(Lane &lane, const Command &command) {
   Sum &sum = sums[command.number];
   Answer answer =
       answerOf(cudaEventRecord(sum.begin, lane.stream), "cudaEventRecord");
   if (answer.ok())
     answer = answerOf(cudaStreamWaitEvent(sum.stream, sum.begin, 0),
                       "cudaStreamWaitEvent");
-  if (answer.ok())
-    answer = answerOf(cudaSetDevice(device), "cudaSetDevice"); // for kernels
+  return answer;
+}
+
+/// On the stream of the collective; the caller comes back from there.
+Answer CudaBackend::sumAll(const Command &command) {
+  Sum &sum = sums[command.number];
+  Answer answer =
+      answerOf(cudaSetDevice(device), "cudaSetDevice"); // of kernels
   auto *const data = static_cast<std::byte *>(command.data);
   const Bytes unit = bytesOf(command.element);
   const size_t seats = sum.positions.size();

@@ -33,7 +33,7 @@ class Cuda(ToolTest):
         spec = self.write("job.yaml", chain())
         for count in ("0", "many", "-1"):
             self.assertEqual(self.refused(2, "run", spec, "--backend=cuda", f"--devices={count}"),
-                             f"error: --devices={count} is not a count from 1 on\n"
+                             f"error: --devices={count} is not a count from 1\n"
                              "'sluice run --help' lists the options\n")
         done = run("run", spec, "--devices=2", "--steps=1")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -77,6 +77,9 @@ enum Need : unsigned {
   kHostArena = 2, ///< the test reads and writes the arena
   kGroups = 4,
   kCollectives = 8,
+  /// What communicates on several streams meets though each rank enqueues it in
+  /// another order: more than plans need.
+  kAnyOrder = 16,
 };
 
 inline bool fits(const BackendInfo &backend, unsigned needs) {
@@ -101,6 +104,7 @@ struct Machine {
   const BackendInfo *backend;
   ConnectOptions options;
   std::function<void()> begin, end; ///< around each test
+  unsigned lacks = 0;               ///< of needs that no column tells
 };
 
 /// All of the program; each defines its own.
@@ -110,7 +114,7 @@ const std::vector<Machine> &machines();
 inline std::vector<const Machine *> machinesFor(unsigned needs) {
   std::vector<const Machine *> fitting;
   for (const Machine &machine : machines())
-    if (fits(*machine.backend, needs))
+    if (fits(*machine.backend, needs) && !(machine.lacks & needs))
       fitting.push_back(&machine);
   return fitting;
 }

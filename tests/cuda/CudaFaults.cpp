@@ -22,9 +22,9 @@ Plan smallPlan() {
 /// Calls whose failure leaves nothing undone that anybody waits for: those of
 /// the end, and one that is made again anyway.
 const std::set<std::string> kHarmless = {
-    "cudaEventDestroy", "cudaStreamDestroy", "cudaFree",
-    "cudaFreeHost",     "cudaSetDevice",     "ncclCommFinalize",
-    "ncclCommDestroy",  "cudaStreamQuery",   "ncclCommGetAsyncError",
+    "cudaEventDestroy",    "cudaStreamDestroy", "cudaFree",
+    "cudaFreeHost",        "cudaSetDevice",     "ncclCommFinalize",
+    "ncclCommDestroy",     "cudaStreamQuery",   "ncclCommGetAsyncError",
     "cudaGraphExecDestroy"};
 /// Those after which something is kept: what they were to give back, or memory
 /// that a device may still use for all that it says.

@@ -4,8 +4,8 @@
 // what it says it sees.
 //
 //===----------------------------------------------------------------------===//
-#include "tests/Catch.h"
 #include "tests/cuda/double/Double.h"
+#include "tests/Catch.h"
 
 #include <cmath>
 #include <cstring>
@@ -95,9 +95,8 @@ TEST_CASE("double: what the host has waited for is ordered") {
 TEST_CASE("double: a host function may not call CUDA") {
   Bench bench;
   CHECK(cudaLaunchHostFunc(
-            bench.streams[0],
-            [](void *) { (void)cudaStreamQuery(nullptr); }, nullptr) ==
-        cudaSuccess);
+            bench.streams[0], [](void *) { (void)cudaStreamQuery(nullptr); },
+            nullptr) == cudaSuccess);
   bench.finish();
   CHECK(faults(Fault::Kind::Misuse).size() == 1);
 }

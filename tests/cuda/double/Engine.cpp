@@ -166,12 +166,12 @@ bool Engine::canRun(const Stream &stream) const {
 Stream *Engine::pick() {
   const size_t count = streams.size();
   const size_t first =
-      settings.seed != 0 && count != 0 ? random() % count : next;
+      settings.seed != 0 && count != 0 ? random() % count : lookFirst;
   for (size_t i = 0; i < count; ++i) {
     const size_t at = (first + i) % count;
     if (!canRun(*streams[at]))
       continue;
-    next = static_cast<uint32_t>(at);
+    lookFirst = static_cast<uint32_t>(at);
     return streams[at].get();
   }
   return nullptr;

@@ -282,7 +282,7 @@ private:
   /// Per device, the launches that have not started.
   std::map<int, std::set<uint64_t>> waiting;
   unsigned running = 0; ///< host functions
-  uint32_t next = 0;    ///< stream to look at first
+  uint32_t lookFirst = 0; ///< stream
 };
 
 /// "ncclSend 3 from rank 0 to rank 1 of communicator 2".
