@@ -83,6 +83,11 @@ constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
 constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
 constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
 constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+/// Of what a microbatch's messages carry: whether the stage at the other end
+/// comes after.
+constexpr bool isWithLater(Op message) {
+  return message == Op::SendForward || message == Op::RecvBackward;
+}
 constexpr bool isCollective(Op op) {
   return info(op).opClass == OpClass::Collective;
 }
