@@ -34,7 +34,7 @@ const AsideInfo &info(AsideKind kind) {
 /// Whether `text` is an operation that a row can hold.
 bool isAction(llvm::StringRef text) {
   std::optional<OpRef> ref = parseOpName(std::string_view(text));
-  return ref && info(ref->op).perMicrobatch && ref->op != Op::Recompute;
+  return ref && isInCsv(ref->op);
 }
 
 /// A cell as messages quote it: the beginning of one that goes on and on.
@@ -247,7 +247,7 @@ private:
     std::optional<OpRef> ref = parseOpName(std::string_view(text));
     if (!ref)
       return aside(text);
-    if (!info(ref->op).perMicrobatch || ref->op == Op::Recompute)
+    if (!isInCsv(ref->op))
       return notAnAction(text);
     actions.hasMessages |= isMessage(ref->op);
     actions.list.push_back(
