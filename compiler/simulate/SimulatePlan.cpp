@@ -45,7 +45,7 @@ private:
   Ticks durationOf(const Collective &collective, Bytes bytes) const;
   void carry(const Transfer &transfer);
   void copy(const Transfer &transfer);
-  Ticks occupy(Ticks &free, Ticks ready, Link link, Bytes bytes);
+  Ticks occupy(Ticks &free, Ticks from, Link link, Bytes bytes);
   void end(Id op, Ticks from, Ticks to);
   void endUnit(Id unit);
   void release(Id op, Ticks when);
@@ -283,10 +283,10 @@ Ticks PlanSimulation::durationOf(const Collective &collective,
   return piece != 0 && pieces > kMaxTicks / piece ? kMaxTicks : pieces * piece;
 }
 
-/// Puts `bytes` on a link that is free from `free` on; gives when it starts,
-/// and in `free` when the link is free again.
-Ticks PlanSimulation::occupy(Ticks &free, Ticks ready, Link link, Bytes bytes) {
-  Ticks start = std::max(ready, free);
+/// Puts `bytes`, ready at `from`, on a link that is free from `free` on; gives
+/// when they start, and in `free` when the link is free again.
+Ticks PlanSimulation::occupy(Ticks &free, Ticks from, Link link, Bytes bytes) {
+  Ticks start = std::max(from, free);
   free = costs.freeMessages
              ? start
              : later(start, link.occupancy(bytes, plan.timeUnit));
