@@ -160,6 +160,9 @@ inline std::string nameOf(const OpRef &ref) {
   return opName(ref.op, ref.stage, ref.microbatch);
 }
 
+/// Numbers in names of operations are at most this.
+inline constexpr Id kMaxNumber = 0x7fffffff;
+
 /// Reads a name written by opName. Strict: no sign, no leading zero, no rest,
 /// a microbatch exactly where the operation has one, numbers below 2^31.
 std::optional<OpRef> parseOpName(std::string_view text);

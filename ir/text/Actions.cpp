@@ -5,6 +5,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -34,13 +35,24 @@ const AsideInfo &info(AsideKind kind) {
 /// Whether `text` is an operation that a row can hold.
 bool isAction(llvm::StringRef text) {
   std::optional<OpRef> ref = parseOpName(std::string_view(text));
-  return ref && isInCsv(ref->op);
+  return ref && isActionType(info(ref->op).text, true);
 }
 
 /// A cell as messages quote it: the beginning of one that goes on and on.
 std::string shown(llvm::StringRef text) {
   constexpr size_t kMost = 60;
   return escaped(text.take_front(kMost)) + (text.size() > kMost ? "..." : "");
+}
+
+/// `text` with each of its numbers made 0.
+std::string withSmallNumbers(llvm::StringRef text) {
+  std::string small;
+  for (char c : text)
+    if (!llvm::isDigit(c))
+      small += c;
+    else if (small.empty() || small.back() != '0')
+      small += '0';
+  return small;
 }
 
 /// What is meant by a cell that is no operation, where that can be told.
@@ -53,6 +65,10 @@ std::string meaningOf(llvm::StringRef text, char separator) {
     return std::string(separator == ',' ? "cells are parted by commas"
                                         : "operations are parted by blanks") +
            ", members of a group by semicolons";
+  if (std::string other = withSmallNumbers(text);
+      other != text && isAction(other))
+    return "numbers have no leading zeros and are at most " +
+           std::to_string(kMaxNumber);
   if (isAction(text.upper()))
     return "letters are capital, as in " + shown(text.upper());
   if (!hasStage && isAction("0" + text.str()))
@@ -325,6 +341,16 @@ std::optional<OpRef> sendOf(const Aside &aside) {
 std::string nameOf(const Aside &aside) {
   std::string name = std::to_string(aside.stage) + info(aside.kind).text.str();
   return info(aside.kind).send ? name + std::to_string(aside.microbatch) : name;
+}
+
+bool isActionType(std::string_view type, bool numbered) {
+  std::optional<Op> op = opFromText(type);
+  if (op && isInCsv(*op))
+    return numbered;
+  return std::ranges::any_of(kAsides, [&](const AsideInfo &aside) {
+    return aside.text == llvm::StringRef(type) &&
+           aside.send.has_value() == numbered;
+  });
 }
 
 /// Leaves out of flat lists what `drops` says; `moved(i)` is told in order for

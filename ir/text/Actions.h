@@ -88,6 +88,10 @@ struct Actions {
   }
 };
 
+/// Whether `type`, what stands between stage and microbatch in capital letters,
+/// is one of a row's operations or asides; `numbered` if a microbatch follows.
+bool isActionType(std::string_view type, bool numbered);
+
 /// Leaves out messages and waits for them.
 void dropMessages(Actions &actions);
 

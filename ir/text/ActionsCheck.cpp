@@ -107,11 +107,27 @@ bool ActionCheck::isFilled() {
   return false;
 }
 
-/// A stage is where it is first computed; if nowhere, where its first message
-/// stands.
+/// A stage is where most of its computations are, first of all; if nowhere,
+/// where its first message stands.
 void ActionCheck::placeStages() {
   rankOfStage.assign(stages, kNone);
   firstOfStage.assign(stages, nullptr);
+  std::vector<uint32_t> most(stages, 0), here(stages, 0);
+  for (Id rank = 0; rank < actions.ranks(); ++rank) {
+    std::span<const Action> row = actions.rank(rank);
+    for (const Action &action : row)
+      here[action.stage] += isCompute(action.op);
+    for (const Action &action : row) {
+      if (!isCompute(action.op))
+        continue;
+      uint32_t count = std::exchange(here[action.stage], 0);
+      if (count <= most[action.stage])
+        continue;
+      most[action.stage] = count;
+      rankOfStage[action.stage] = rank;
+      firstOfStage[action.stage] = &action;
+    }
+  }
   for (bool computes : {true, false})
     each([&](Id rank, const Action &action) {
       if (isCompute(action.op) == computes)
@@ -134,7 +150,7 @@ void ActionCheck::placeAt(Id rank, const Action &action) {
            " is on rank " + number(rank) +
                (isLost ? ", but rank " + number(of) + " computes stage " +
                              number(stage)
-                       : ", stage " + number(stage) + " before on rank " +
+                       : ", stage " + number(stage) + " otherwise on rank " +
                              number(of))))
     diagnostics.lastError().note("stage " + number(stage) + " stands here",
                                  at(of, first));

@@ -83,7 +83,7 @@ std::string storyStep(const Plan &plan, uint32_t buffered, OpPlace from,
     return rank + " ends " + waiter + " together with " + awaited +
            ", which is in the same group";
   case Link::Event:
-    return rank + " starts " + waiter + " only after the event of " + awaited;
+    return rank + " starts " + waiter + " only after the end of " + awaited;
   case Link::Need:
     return rank + " starts " + waiter + " only after " + awaited +
            ", which it needs";

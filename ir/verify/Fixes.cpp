@@ -13,9 +13,6 @@
 namespace sluice::verify {
 namespace {
 
-/// How an operation is moved.
-enum class Move : uint8_t { Before, Grouped, Behind };
-
 /// `moved` goes before `other`, into its group, or behind it.
 struct Change {
   OpPlace moved, other;
@@ -149,6 +146,9 @@ std::vector<Change> candidatesOf(const Plan &plan,
     if (link == Link::Need || (link == Link::Event && isGroup)) {
       add(to, from, Move::Before);
       add(from, to, Move::Behind);
+    } else if (link == Link::Group) { // it holds up `from`, if not what is late
+      add(to, from, Move::Behind);
+      add(from, to, Move::Before);
     }
   }
   std::vector<Turn> turns = turnsOf(plan, cycle);
@@ -352,18 +352,11 @@ private:
     PlanIndex index(changedPlan);
     if (!indexPlan(index, /*structureChecked=*/false, report))
       return false;
-    checkCompleteness(index, report);
-    bool once = options.buffers || checkMessagesOnce(index, report);
-    if (!once || !matchMessages(index, report) ||
-        !matchCollectives(index, report))
+    if (!checkOperations(index, options, report))
       return false;
-    if (!options.buffers)
-      checkDependences(index, once, report);
     cycles = deadlocksOf(index, options);
-    if (options.buffers && cycles.empty()) {
-      checkFlow(index, report);
-      checkMemory(index, report);
-    }
+    if (options.buffers && cycles.empty())
+      checkBuffers(index, report);
     return report.count() <= otherFaults;
   }
 
@@ -387,24 +380,28 @@ std::string namesOf(const Plan &plan, Id rank,
 
 /// ": what to change".
 std::string wordsOf(const Plan &plan, const Fix &fix) {
-  Move move = fix.behind ? Move::Behind : Move::Before;
-  std::vector<uint32_t> moved = movedBy(plan, {fix.moved, fix.other, move});
+  std::vector<uint32_t> moved = movedBy(plan, {fix.moved, fix.other, fix.move});
   std::string names = namesOf(plan, fix.moved.rank, moved);
   std::string other = nameOf(plan, fix.other);
-  if (fix.behind)
+  Id group = opAt(plan, fix.other).group;
+  if (fix.move == Move::Before && group != kNone &&
+      opAt(plan, fix.moved).group == group)
+    return ": take " + names + " out of its group, before it";
+  if (fix.move == Move::Behind)
     return (opAt(plan, fix.moved).group != kNone
                 ? ": take " + names + " out of its group, behind "
                 : ": move " + names + " behind ") +
            other;
-  if (fix.grouped && opAt(plan, fix.other).group != kNone)
+  bool isGrouped = fix.orGrouped || fix.move == Move::Grouped;
+  if (isGrouped && group != kNone)
     return ": add " + names + " to the group of " + other;
   bool messages = isMessage(opAt(plan, fix.moved).op) &&
                   isMessage(opAt(plan, fix.other).op);
   std::string together = messages ? "send " : "put ";
-  if (!fix.before)
+  if (fix.move == Move::Grouped)
     return ": " + together + names + " and " + other + " in one group";
   return ": post " + names + " before " + other +
-         (fix.grouped ? ", or " + together + "them in one group" : "");
+         (fix.orGrouped ? ", or " + together + "them in one group" : "");
 }
 
 /// The fix that `change` stands for.
@@ -412,11 +409,11 @@ Fix fixOf(const Plan &plan, const Change &change, bool holds,
           bool holdsGrouped) {
   bool canGroup = change.move == Move::Before &&
                   isPossible(plan, {change.moved, change.other, Move::Grouped});
-  return {.moved = change.moved,
-          .other = change.other,
-          .before = change.move == Move::Before && (holds || !canGroup),
-          .grouped = canGroup && holdsGrouped,
-          .behind = change.move == Move::Behind};
+  Fix fix{change.moved, change.other, change.move};
+  if (canGroup && !holds)
+    fix.move = Move::Grouped;
+  fix.orGrouped = canGroup && holds && holdsGrouped;
+  return fix;
 }
 
 /// Gives each of `deadlocks` its fix, the `nth` candidate of each; false if

@@ -166,6 +166,14 @@ inline std::string nameOf(const Plan &plan, OpPlace at) {
   return nameOf(plan.ranks[at.rank].ops[at.index]);
 }
 
+/// What is proved of an indexed plan before freedom from deadlock, each
+/// operation being there once and messages and collectives matching; false if
+/// that cannot be asked. Linear, but for what the parts below say.
+bool checkOperations(PlanIndex &index, const Options &options, Report &report);
+
+/// What is proved of the buffers, after it.
+void checkBuffers(const PlanIndex &index, Report &report);
+
 /// Checks every index, unless `structureChecked`, and fills `index` but for the
 /// messages. False, with `malformed` findings, if the plan cannot be walked.
 /// Linear, plus sorting the channels and the groups of each rank.

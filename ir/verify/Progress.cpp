@@ -94,9 +94,10 @@ void checkProgress(const PlanIndex &index, const Options &options,
       continue;
     if (!holds)
       reportDeadlocks(index.plan, machine, options, report);
-    bool rendezvous = options.buffered == 0 ? holds : machine.run(0);
-    result.minBuffering =
-        rendezvous ? 0 : leastBuffering(machine, longestChannel(index));
+    if (options.buffered == 0 ? holds : machine.run(0))
+      result.minBuffering = 0;
+    else if (options.remedies)
+      result.minBuffering = leastBuffering(machine, longestChannel(index));
   }
   if (index.isTurned) {
     result.holds.fill(false);

@@ -1,6 +1,7 @@
 """`check` of schedule CSVs: PyTorch's lists, with and without messages."""
 
 import json
+from random import Random
 
 import sluice
 from schedule_csv import CheckCsv, f_then_b, naive, one_f_one_b, text
@@ -57,7 +58,52 @@ class Mismatches(CheckCsv):
         error = next(error for error in self.check(text(rows))["errors"] if error["kind"] == "mismatch")
         self.assertEqual((error["message"], error["line"], error["column"]),
                          ("message 1 from rank 0 to rank 1: 0SEND_F1 meets 1RECV_F0", 2, 1))
-        self.assertEqual(error["notes"], [{"message": "0SEND_F1 is here", "line": 1, "column": 5}])
+        self.assertEqual(error["notes"], [{"message": "0SEND_F1 is here", "line": 1, "column": 5},
+                                          {"message": "move 0SEND_F1 behind 0SEND_F0 (row 1)", "line": 1,
+                                           "column": 5}])
+
+    def apply(self, rows, error):
+        """Does what the last note of `error` says."""
+        words = error["notes"][-1]["message"].split()
+        name, place, other, row = words[1], words[2], words[3], rows[int(words[5].rstrip(")")) - 1]
+        self.assertIn(words[0], ("add", "move", "swap"))
+        if words[0] == "swap":
+            one, two = row.index(name), row.index(other)
+            row[one], row[two] = other, name
+            return
+        if words[0] == "move":
+            row.remove(name)
+        row.insert(row.index(other) + (place == "behind"), name)
+
+    def test_a_message_that_is_to_be_added_mends_the_file(self):
+        for seed in range(12):
+            random = Random(seed)
+            rows = naive(f_then_b(3, 3) if seed % 2 else one_f_one_b(3, 1))
+            row = random.choice(rows)
+            row.remove(random.choice([cell for cell in row if "_" in cell]))
+            answer = self.check(text(rows))
+            self.assertEqual([error["kind"] for error in answer["errors"]], ["mismatch"], text(rows))
+            self.apply(rows, answer["errors"][0])
+            self.fine(text(rows))
+
+    def test_a_message_that_is_to_be_moved_mends_the_file(self):
+        for seed in range(12):
+            random = Random(seed)
+            rows = naive(f_then_b(3, 4))
+            row = random.choice(rows)
+            kind = random.choice([kind for kind in ("SEND_F", "SEND_B", "RECV_F", "RECV_B")
+                                  if any(kind in cell for cell in row)])
+            one, other = sorted(random.sample([at for at, cell in enumerate(row) if kind in cell], 2))
+            row[one], row[other] = row[other], row[one]
+            error = next(error for error in self.check(text(rows))["errors"] if error["kind"] == "mismatch")
+            self.apply(rows, error)
+            self.fine(text(rows))
+
+    def test_numbers_that_are_no_numbers(self):
+        for cell in ("00F1", "0F01", "0F2147483648", "99999999999F0"):
+            (_, message, *_), = self.errors(f"0F0,{cell}\n")
+            self.assertEqual(message, f"'{cell}' is not an operation; numbers have no leading zeros and are at most "
+                             "2147483647")
 
     def test_a_missing_send_and_receive(self):
         rows = naive(f_then_b(2, 4))
@@ -118,10 +164,12 @@ class Lists(CheckCsv):
                  "0F9 is of microbatch 9, but no forward is of microbatch 1", 1, 5)
         self.one("0F0,0B0,7F0\n1F0,1B0\n", "malformed", "7F0 is of stage 7, but nothing is of stage 2", 1, 9)
         self.one("0F0,0B0,4294967294F0\n1F0,1B0\n", "malformed",
-                 "'4294967294F0' is not an operation; they are written 0F3 (stage, one of F, B, I, W, microbatch)", 1, 9)
+                 "'4294967294F0' is not an operation; numbers have no leading zeros and are at most 2147483647", 1, 9)
 
     def test_a_stage_on_two_ranks(self):
-        self.one("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", "malformed", "0B1 is on rank 1, stage 0 before on rank 0", 2, 17)
+        self.one("0F0,0F1,0B0\n1F0,1B0,1F1,1B1,0B1\n", "malformed", "0B1 is on rank 1, stage 0 otherwise on rank 0", 2, 17)
+        # The one cell is wrong, not those it differs from.
+        self.one("1F0,0F1,0B0,0B1\n1F0,1F1,1B0,1B1\n", "malformed", "1F0 is on rank 0, stage 1 otherwise on rank 1", 1, 1)
         # Whoever computes a stage has it, whatever messages say.
         self.one("0F0,1SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n", "malformed",
                  "1SEND_F0 is on rank 0, but rank 1 computes stage 1", 1, 5)

@@ -1,8 +1,11 @@
 #include "tools/sluice/CsvNotes.h"
 
+#include "tools/sluice/CsvTrial.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace sluice {
 
@@ -16,12 +19,14 @@ public:
   Notes(const CsvSchedule &of, const Plan *by, const verify::Result &in,
         const verify::Finding &about)
       : csv(of), plan(by && of.actions.hasMessages ? by : nullptr), result(in),
-        finding(about) {}
+        finding(about), trials(1 + kEffort / (of.actions.list.size() + 1)) {}
 
   /// Of the finding that is the `nth` of its kind.
   std::vector<CsvNote> take(size_t nth) {
     for (const verify::Step &each : finding.story)
       step(each);
+    if (nth >= kTried)
+      trials = 0;
     switch (finding.kind) {
     case FindingKind::Deadlock:
       mendDeadlock(nth);
@@ -45,6 +50,9 @@ public:
   }
 
 private:
+  static constexpr size_t kTried = 3;        ///< findings of a kind
+  static constexpr size_t kEffort = 300'000; ///< actions proved again for each
+
   void note(std::string message, SourceLocation where = {}) {
     notes.push_back({std::move(message), where});
   }
@@ -92,13 +100,12 @@ private:
   }
 
   void mendDeadlock(size_t nth) {
-    constexpr size_t kTried = 3; // of the others only the story is told
-    if (nth < kTried)
-      for (const Held &each : held)
-        if (helpsMoved(each))
-          note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
-               " behind " + csv.nameAt(each.op));
-    if (finding.fix && finding.fix->grouped)
+    for (const Held &each : held)
+      if (helpsMoved(each))
+        note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
+             " behind " + csv.nameAt(each.op));
+    if (finding.fix &&
+        (finding.fix->orGrouped || finding.fix->move == verify::Move::Grouped))
       note("in one group: " + groupOf(*finding.fix),
            csv.locate(finding.fix->other));
     if (nth == 0 && csv.orderHolds)
@@ -118,25 +125,39 @@ private:
 
   /// Whether fewer deadlocks are left where the wait stands behind what it
   /// holds back.
-  bool helpsMoved(const Held &of) const {
-    Actions moved = csv.actions;
-    Id rank = of.op.rank;
-    auto begin = moved.asides.begin() + moved.firstAsideOf[rank];
-    auto end = moved.asides.begin() + moved.firstAsideOf[rank + 1];
-    (begin + of.wait)->before = moved.firstOfRank[rank] + of.op.index + 1;
-    std::stable_sort(begin, end, [](const Aside &one, const Aside &other) {
-      return one.before < other.before;
-    });
-    Diagnostics faults;
-    std::optional<Plan> other = planOfActions(moved, csv.lines, {}, faults);
-    return other && deadlocksIn(verify::verifyPlan(*other, csv.proved)) <
-                        deadlocksIn(result);
+  bool helpsMoved(const Held &of) {
+    CsvTrial trial(csv, of.op.rank);
+    trial.move(trial.cellOfAside(of.wait), trial.cellOf(of.op.index),
+               /*behind=*/true);
+    std::optional<Faults> left = prove(trial);
+    return left && left->deadlocks < faultsOf(result).deadlocks;
   }
 
-  static size_t deadlocksIn(const verify::Result &of) {
-    return llvm::count_if(of.errors, [](const verify::Finding &each) {
-      return each.kind == FindingKind::Deadlock;
-    });
+  struct Faults {
+    size_t deadlocks = 0;
+    size_t others = 0;
+  };
+  static Faults faultsOf(const verify::Result &of) {
+    Faults faults;
+    for (const verify::Finding &each : of.errors)
+      ++(each.kind == FindingKind::Deadlock ? faults.deadlocks : faults.others);
+    return faults;
+  }
+
+  /// What is left of the faults; none if it cannot be told, or not in time.
+  std::optional<Faults> prove(const CsvTrial &trial) {
+    if (trials == 0)
+      return std::nullopt;
+    --trials;
+    std::optional<verify::Result> left = trial.prove();
+    return left ? std::optional(faultsOf(*left)) : std::nullopt;
+  }
+
+  /// Whether the file has fewer faults with a change, deadlocks apart: those
+  /// show up only where messages match.
+  bool helps(const CsvTrial &trial) {
+    std::optional<Faults> left = prove(trial);
+    return left && left->others < faultsOf(result).others;
   }
 
   /// The cell that holds both, with what is in the group of the first.
@@ -163,11 +184,72 @@ private:
     const Channel &channel = plan->channels[op.channel];
     Id rank = isSend(op.op) ? channel.destination : channel.source;
     std::optional<OpPlace> stands = find(rank, mate);
+    std::optional<OpPlace> met = counterpart(at, rank);
     if (!stands)
-      return addMate(rank, mate);
-    if (std::optional<OpPlace> met = counterpart(at, rank))
-      stands = met;
-    note(csv.nameAt(*stands) + " is here", csv.locate(*stands));
+      return addMate(rank, mate, met);
+    note(csv.nameAt(met ? *met : *stands) + " is here",
+         csv.locate(met ? *met : *stands));
+    if (!met)
+      return;
+    std::vector<Reorder> orders;
+    swaps(*stands, *met, orders);
+    OpRef due{info(opAt(*met).op).mate, peerOf(opAt(*met)),
+              opAt(*met).microbatch};
+    if (std::optional<OpPlace> here = find(at.rank, due))
+      swaps(*here, at, orders);
+    reorder(orders);
+  }
+
+  enum class Way : uint8_t { Before, Behind, Swapped };
+  /// A message that goes before another of its row, behind it, or to its place.
+  struct Reorder {
+    OpPlace moved, other;
+    Way way;
+  };
+
+  /// The ways to have `late` before `early`.
+  static void swaps(OpPlace late, OpPlace early, std::vector<Reorder> &to) {
+    if (late.index <= early.index)
+      return;
+    to.push_back({late, early, Way::Before});
+    to.push_back({early, late, Way::Behind});
+    to.push_back({early, late, Way::Swapped});
+  }
+
+  CsvTrial trialOf(const Reorder &of) const {
+    CsvTrial trial(csv, of.moved.rank);
+    size_t moved = trial.cellOf(of.moved.index);
+    size_t other = trial.cellOf(of.other.index);
+    if (of.way == Way::Swapped)
+      trial.swap(moved, other);
+    else
+      trial.move(moved, other, of.way == Way::Behind);
+    return trial;
+  }
+
+  std::string wordsOf(const Reorder &of) const {
+    static constexpr const char *kWords[][2] = {
+        {"move ", " before "}, {"move ", " behind "}, {"swap ", " and "}};
+    const auto &[verb, link] = kWords[static_cast<unsigned>(of.way)];
+    return verb + csv.nameAt(of.moved) + link + csv.nameAt(of.other) + " (" +
+           rowOf(of.moved.rank) + ")";
+  }
+
+  /// Tells the one of `orders` that leaves the fewest faults.
+  void reorder(std::span<const Reorder> orders) {
+    const Reorder *best = nullptr;
+    Faults least = faultsOf(result);
+    least.deadlocks = 0; // it may have more
+    for (const Reorder &each : orders) {
+      std::optional<Faults> left = prove(trialOf(each));
+      if (!left || std::tie(left->others, left->deadlocks) >=
+                       std::tie(least.others, least.deadlocks))
+        continue;
+      best = &each;
+      least = *left;
+    }
+    if (best)
+      note(wordsOf(*best), csv.locate(best->moved));
   }
 
   static Id peerOf(const PlanOp &op) {
@@ -204,20 +286,35 @@ private:
   }
 
   /// Where a message is to be added: a receive before what needs it, a send
-  /// behind what makes it.
-  void addMate(Id rank, const OpRef &mate) {
-    bool forward = info(mate.op).payload == Payload::Activation;
-    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput}) {
-      std::optional<OpPlace> at =
-          forward == (op == Op::Forward)
-              ? find(rank, {op, mate.stage, mate.microbatch})
-              : std::nullopt;
-      if (at)
-        note("add " + nameOf(mate) +
-                 (isSend(mate.op) ? " behind " : " before ") + csv.nameAt(*at) +
-                 " (" + rowOf(rank) + ")",
-             csv.locate(*at));
+  /// behind what makes it; or, if that does not help, before the message that
+  /// stands in its place.
+  void addMate(Id rank, const OpRef &mate, std::optional<OpPlace> met) {
+    std::optional<OpPlace> user = userOf(rank, mate);
+    auto add = [&](OpPlace cell, bool behind) {
+      CsvTrial trial(csv, rank);
+      trial.insert(trial.cellOf(cell.index), behind, mate);
+      return trial;
+    };
+    bool byUser = user && helps(add(*user, isSend(mate.op)));
+    bool isBehind = isSend(mate.op);
+    if (!byUser && met && helps(add(*met, false))) {
+      user = met;
+      isBehind = false;
     }
+    if (user)
+      note("add " + nameOf(mate) + (isBehind ? " behind " : " before ") +
+               csv.nameAt(*user) + " (" + rowOf(rank) + ")",
+           csv.locate(*user));
+  }
+
+  /// What takes a received message, or makes the one that is sent.
+  std::optional<OpPlace> userOf(Id rank, const OpRef &message) const {
+    std::optional<OpPlace> user;
+    bool forward = info(message.op).payload == Payload::Activation;
+    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput})
+      if (!user && forward == (op == Op::Forward))
+        user = find(rank, {op, message.stage, message.microbatch});
+    return user;
   }
 
   //===--------------------------------------------------------------------===//
@@ -244,6 +341,7 @@ private:
   const verify::Finding &finding;
   std::vector<CsvNote> notes;
   std::vector<Held> held;
+  size_t trials; ///< how often the file may be proved again
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "ir/AsideFile.h"
 #include "ir/Ops.h"
 #include "ir/PlanFile.h"
+#include "ir/text/Actions.h"
 #include "ir/text/Text.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -28,18 +29,16 @@ static bool isCsvCell(llvm::StringRef word) {
   if (type == 0 || type == std::string::npos)
     return false;
   size_t number = name.find_first_of("0123456789", type);
-  llvm::StringRef kind = llvm::StringRef(name).slice(type, number);
+  std::string_view kind(name.data() + type,
+                        std::min(number, name.size()) - type);
   if (number == std::string::npos)
-    return kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD";
+    return isActionType(kind, false);
   if (name == "1F1B" || // a schedule's name
       llvm::any_of(name, [](char c) {
         return !llvm::isAlnum(c) && !llvm::StringRef("_-;)(").contains(c);
       }))
     return false;
-  kind.consume_front("WAIT_");
-  return llvm::any_of(kOps, [&](const OpInfo &op) {
-    return op.perMicrobatch && kind == llvm::StringRef(op.text);
-  });
+  return isActionType(kind, true);
 }
 
 /// Whether a line begins with a key of YAML, which a row never does.
