@@ -6,6 +6,7 @@
 #include "runtime/JobState.h"
 #include "runtime/ModuleCall.h"
 #include "runtime/Standing.h"
+#include "runtime/Tensors.h"
 #include "runtime/Watchdog.h"
 
 #include <algorithm>
@@ -56,12 +57,16 @@ public:
 private:
   void load();
   Status tryLoad();
+  Status tensors(std::vector<sluice_tensor> &result) const;
+  Status resume() const;
   bool awaitStart();
   void runSteps();
   bool runStep(uint64_t step);
   Outcome tryStep(uint64_t step, Failure &failure);
   void arm(uint64_t step);
   Outcome takeLoss(uint64_t step, Failure &failure);
+  bool isSavedAfter(uint64_t step) const;
+  Outcome save(uint64_t step, Failure &failure);
   Outcome tell(uint64_t step, Failure &failure);
   bool isGivenUp();
   void fail(uint64_t step, Failure &&failure);
@@ -84,13 +89,29 @@ Status RankThread::tryLoad() {
         !s.ok())
       return s;
     allocateResults(job, rank);
-    return {};
+    return job.resumed ? resume() : Status();
   } catch (const std::bad_alloc &) {
     return outOfMemoryLoading(plan, rank);
   } catch (const EnvironmentFault &e) {
     return Status::environment(std::string("module ") +
                                job.options.module->name + ": " + e.what());
   }
+}
+
+/// The tensors of all stages of the rank.
+Status RankThread::tensors(std::vector<sluice_tensor> &result) const {
+  for (uint32_t i = 0; i < state.executor->stageCount(); ++i)
+    if (Status s = addTensors(*job.options.module, state.executor->instance(i),
+                              state.executor->stageId(i), result);
+        !s.ok())
+      return s;
+  return {};
+}
+
+Status RankThread::resume() const {
+  std::vector<sluice_tensor> all;
+  Status status = tensors(all);
+  return status.ok() ? job.resumed->read(all) : status;
 }
 
 void RankThread::load() {
@@ -110,7 +131,7 @@ bool RankThread::awaitStart() {
 }
 
 void RankThread::runSteps() {
-  for (uint64_t step = 0; step < job.options.steps; ++step)
+  for (uint64_t step = job.firstStep; step < job.options.steps; ++step)
     if (!runStep(step))
       return;
   progress.enter(Phase::Finished);
@@ -148,6 +169,8 @@ Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
     state.stepEnds[step % state.stepEnds.size()] = nowNanoseconds();
     if (state.lossShare != 0)
       outcome = takeLoss(step, failure);
+    if (outcome == Outcome::Done && isSavedAfter(step))
+      outcome = save(step, failure);
     return outcome == Outcome::Done ? tell(step, failure) : outcome;
   } catch (const std::bad_alloc &) {
     failure.message = "out of memory"; // so short that a string needs none
@@ -177,6 +200,26 @@ Outcome RankThread::takeLoss(uint64_t step, Failure &failure) {
   return Outcome::Done;
 }
 
+bool RankThread::isSavedAfter(uint64_t step) const {
+  const uint64_t every = job.options.checkpointEvery;
+  return job.checkpoints && (step + 1 == job.options.steps ||
+                             (every != 0 && (step + 1) % every == 0));
+}
+
+/// Replicas are equal, so the first one's state is that of all.
+Outcome RankThread::save(uint64_t step, Failure &failure) {
+  if (globalRank(plan, rank).replica != 0)
+    return Outcome::Done;
+  progress.enter(Phase::Saving);
+  failure.op = kNone;
+  std::vector<sluice_tensor> all;
+  Status status = tensors(all);
+  if (status.ok())
+    status = job.checkpoints->write(step + 1, rank, all);
+  failure.message = status.message();
+  return status.ok() ? Outcome::Done : Outcome::Failed;
+}
+
 /// Tells of the step if this is the last rank to end it. No other rank can end
 /// the next step for all meanwhile, so steps are told in their order.
 Outcome RankThread::tell(uint64_t step, Failure &failure) {
@@ -188,6 +231,11 @@ Outcome RankThread::tell(uint64_t step, Failure &failure) {
   failure.op = kNone;
   if (isGivenUp())
     return Outcome::Aborted;
+  if (isSavedAfter(step)) // every rank has written its part
+    if (Status s = job.checkpoints->complete(step + 1); !s.ok()) {
+      failure.message = s.message();
+      return Outcome::Failed;
+    }
   if (!job.options.onStep)
     return Outcome::Done;
   StepInfo info{step, job.options.steps, 0, false, stepSeconds(job, step)};
@@ -228,6 +276,7 @@ public:
 
 private:
   Status prepare();
+  Status prepareSteps();
   Status startThreads();
   Status supervise(Watchdog &watchdog);
   Status endEarly(Watchdog &watchdog);
@@ -286,12 +335,10 @@ Status JobRunner::prepare() {
     job->progress[rank].setStreams(
         static_cast<uint32_t>(listOf(rank).streams.size()));
   job->ranks.resize(ranks);
-  job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(options) + 1);
+  if (Status s = prepareSteps(); !s.ok())
+    return s;
   for (Id rank = 0; rank < ranks; ++rank)
     job->ranks[rank].lossShare = lossShareOf(plan, listOf(rank));
-  job->costBegin =
-      options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
-  job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
   const Paths paths = pathsOf(plan);
   if (Status s =
           backend->make(ranks, paths.channels, paths.collectives, job->world);
@@ -301,6 +348,28 @@ Status JobRunner::prepare() {
   for (Id rank = 0; rank < ranks; ++rank)
     arenas.push_back(listOf(rank).arenaBytes + listOf(rank).hostArenaBytes);
   return job->world->admit(arenas);
+}
+
+/// Which steps are run, and what is read and written around them.
+Status JobRunner::prepareSteps() {
+  const JobOptions &options = job->options;
+  if (options.resume) {
+    job->firstStep = std::min(options.resume->steps, options.steps);
+    if (Status s = job->resumed.emplace().open(*options.resume); !s.ok())
+      return s;
+  }
+  if (!options.checkpointDirectory.empty()) {
+    job->checkpoints.emplace(options.checkpointDirectory,
+                             static_cast<uint32_t>(plan.ranks.size()));
+    if (Status s = job->checkpoints->prepare(); !s.ok())
+      return s;
+  }
+  const uint64_t steps = options.steps - job->firstStep;
+  job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(*job) + 1);
+  job->costBegin =
+      job->firstStep + (steps == 0 ? 0 : std::min<uint64_t>(2, steps - 1));
+  job->costEnd = job->costBegin + std::min(options.costSteps, steps);
+  return {};
 }
 
 Status JobRunner::startThreads() {

@@ -1,21 +1,20 @@
 //===- runtime/JobResult.cpp - What a job leaves behind ------------------===//
 #include "runtime/JobState.h"
-#include "runtime/ModuleCall.h"
+#include "runtime/Tensors.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 #include <tuple>
 
 namespace sluice::runtime {
 
-uint64_t keptSteps(const JobOptions &options) {
-  return std::min(options.steps, kMaxKeptSteps);
+uint64_t keptSteps(const JobState &job) {
+  return std::min(job.options.steps - job.firstStep, kMaxKeptSteps);
 }
 
 void allocateResults(JobState &job, Id rank) {
   RankState &state = job.ranks[rank];
-  const uint64_t kept = keptSteps(job.options);
+  const uint64_t kept = keptSteps(job);
   state.stepEnds.assign(kept + 1, 0); // and the step before
   if (state.lossShare != 0)
     state.losses.assign(kept, 0);
@@ -33,7 +32,8 @@ static int64_t stepEnd(const JobState &job, uint64_t step) {
 }
 
 double stepSeconds(const JobState &job, uint64_t step) {
-  const int64_t before = step == 0 ? job.startTime : stepEnd(job, step - 1);
+  const int64_t before =
+      step == job.firstStep ? job.startTime : stepEnd(job, step - 1);
   return 1e-9 * static_cast<double>(stepEnd(job, step) - before);
 }
 
@@ -49,7 +49,7 @@ std::optional<double> lossOf(const JobState &job, uint64_t step) {
 }
 
 static void collectSteps(const JobState &job, JobResult &result) {
-  const uint64_t kept = keptSteps(job.options);
+  const uint64_t kept = keptSteps(job);
   result.firstStep = job.options.steps - kept;
   for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
     result.stepSeconds.push_back(stepSeconds(job, s));
@@ -124,61 +124,13 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
       result.costs[stage] = means(rank.costs[i]);
     }
   }
-  if (job.options.recordLastStep && job.options.steps != 0)
+  if (job.options.recordLastStep && job.options.steps != job.firstStep)
     collectTimeline(plan, job, result.lastStep.emplace());
 }
 
 //===----------------------------------------------------------------------===//
 // Weights
 //===----------------------------------------------------------------------===//
-
-static Status addTensors(const sluice_module &module, void *instance, Id stage,
-                         std::vector<sluice_tensor> &tensors) {
-  const std::string where = "module " + escaped(module.name) + ", stage " +
-                            std::to_string(stage) + ": ";
-  sluice_error error;
-  uint32_t count = 0;
-  if (!callModule(error, [&](sluice_error *) {
-        count = module.tensor_count(instance);
-        return 0;
-      }))
-    return Status::environment(where + messageOf(error));
-  for (uint32_t i = 0; i < count; ++i) {
-    sluice_tensor tensor = {};
-    if (!callModule(error, [&](sluice_error *e) {
-          return module.tensor(instance, i, &tensor, e);
-        }))
-      return Status::environment(where + messageOf(error));
-    if (!tensor.name || !tensor.data)
-      return Status::environment(where + "tensor " + std::to_string(i) +
-                                 " has no name or no data");
-    tensors.push_back(tensor);
-  }
-  return {};
-}
-
-static bool isCopy(const sluice_tensor &a, const sluice_tensor &b) {
-  return a.position == b.position && std::strcmp(a.name, b.name) == 0;
-}
-
-/// Removes copies of a tensor that several stages or replicas hold; they must
-/// be equal.
-static Status mergeCopies(std::vector<sluice_tensor> &tensors) {
-  size_t kept = 0;
-  for (const sluice_tensor &tensor : tensors) {
-    if (kept == 0 || !isCopy(tensors[kept - 1], tensor)) {
-      tensors[kept++] = tensor;
-      continue;
-    }
-    const sluice_tensor &first = tensors[kept - 1];
-    if (first.bytes != tensor.bytes ||
-        std::memcmp(first.data, tensor.data, tensor.bytes) != 0)
-      return Status::environment("the copies of tensor " +
-                                 escaped(tensor.name) + " differ");
-  }
-  tensors.resize(kept);
-  return {};
-}
 
 Status visitWeights(const JobState &job, WeightsSink &sink) {
   std::vector<sluice_tensor> tensors;
@@ -188,12 +140,7 @@ Status visitWeights(const JobState &job, WeightsSink &sink) {
                                 rank.executor->stageId(i), tensors);
           !s.ok())
         return s;
-  std::sort(tensors.begin(), tensors.end(),
-            [](const sluice_tensor &a, const sluice_tensor &b) {
-              return a.position != b.position ? a.position < b.position
-                                              : std::strcmp(a.name, b.name) < 0;
-            });
-  if (Status s = mergeCopies(tensors); !s.ok())
+  if (Status s = mergeTensors(tensors); !s.ok())
     return s;
   if (Status s = sink.begin(tensors.size()); !s.ok())
     return s;

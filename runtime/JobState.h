@@ -54,6 +54,10 @@ struct JobState {
   std::vector<RankState> ranks;
   /// How many ranks have ended a step, modulo the size; who ends it last tells.
   std::vector<std::atomic<uint32_t>> endedRanks;
+  /// The first step that is run.
+  uint64_t firstStep = 0;
+  std::optional<CheckpointReader> resumed;
+  std::optional<CheckpointWriter> checkpoints;
   uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
@@ -70,7 +74,7 @@ struct JobState {
 };
 
 /// Steps whose times and losses are kept.
-uint64_t keptSteps(const JobOptions &options);
+uint64_t keptSteps(const JobState &job);
 
 /// What `step` took, once all ranks have ended it.
 double stepSeconds(const JobState &job, uint64_t step);

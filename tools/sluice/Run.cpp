@@ -193,6 +193,33 @@ static Status prepare(const Arguments &arguments, const Input &input,
   return status;
 }
 
+/// Finds what to go on from, and says so.
+static Status findResume(const Arguments &arguments,
+                         runtime::JobOptions &options) {
+  options.checkpointDirectory = arguments.checkpointDir;
+  options.checkpointEvery = arguments.checkpointEvery;
+  if (arguments.checkpointDir.empty())
+    return Status();
+  std::vector<std::string> skipped;
+  Status status =
+      runtime::findCheckpoint(arguments.checkpointDir, options.resume, skipped);
+  for (const std::string &sentence : skipped)
+    llvm::errs() << "warning: " << sentence << '\n';
+  if (!status.ok() || !options.resume)
+    return status;
+  uint64_t steps = options.resume->steps;
+  if (steps > options.steps)
+    return Status::input(escaped(options.resume->folder) + " has " +
+                         std::to_string(steps) + " steps behind it, over the " +
+                         std::to_string(options.steps) +
+                         " of this run: name another --checkpoint-dir, or "
+                         "more --steps");
+  if (!arguments.quiet)
+    llvm::errs() << "goes on from " << escaped(options.resume->folder)
+                 << (steps == options.steps ? ": no step is left\n" : "\n");
+  return status;
+}
+
 static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
   runtime::JobOptions options;
   options.backend = arguments.backend;
@@ -201,6 +228,8 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
   options.onStep = ProgressLine(arguments.quiet);
   options.onStuck = [](const std::string &table) { llvm::errs() << table; };
   Status status = prepare(arguments, input, plan, options);
+  if (status.ok())
+    status = findResume(arguments, options);
   if (!status.ok())
     return fail(status);
 
@@ -210,6 +239,8 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
                            arguments.save.empty() ? nullptr : &weights);
   if (!status.ok())
     endProcess(fail(status));
+  if (options.resume && options.resume->steps == options.steps)
+    return 0; // nothing was measured
 
   Prediction prediction = predict(plan, result, options);
   if (!arguments.quiet)
