@@ -13,7 +13,14 @@ namespace sluice {
 using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
-enum class OpClass : uint8_t { Compute, Send, Receive, Update, Collective };
+enum class OpClass : uint8_t {
+  Compute,
+  Send,
+  Receive,
+  Update,
+  Collective,
+  Copy
+};
 enum class Payload : uint8_t {
   None,
   Activation,
@@ -91,6 +98,8 @@ constexpr bool isWithLater(Op message) {
 constexpr bool isCollective(Op op) {
   return info(op).opClass == OpClass::Collective;
 }
+/// Between a device's memory and its host's.
+constexpr bool isCopy(Op op) { return info(op).opClass == OpClass::Copy; }
 /// What other ranks take part in.
 constexpr bool isCommunication(Op op) {
   return isMessage(op) || isCollective(op);

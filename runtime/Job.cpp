@@ -346,7 +346,7 @@ Status JobRunner::prepare() {
     return s;
   std::vector<Bytes> arenas;
   for (Id rank = 0; rank < ranks; ++rank)
-    arenas.push_back(listOf(rank).arenaBytes);
+    arenas.push_back(listOf(rank).arenaBytes + listOf(rank).hostArenaBytes);
   return job->world->admit(arenas);
 }
 

@@ -74,7 +74,8 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes; ///< allocated, per rank of all replicas
+  std::vector<Bytes> arenaBytes;     ///< allocated, per rank of all replicas
+  std::vector<Bytes> hostArenaBytes; ///< the same of host memory
   /// If that was to be recorded: of the first replica.
   std::optional<Timeline> lastStep;
   /// Per stage, of the first replica: of costSteps steps after two to warm up.

@@ -113,8 +113,10 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
   result = JobResult();
   collectSteps(job, result);
   result.costs.resize(plan.stages.size());
-  for (const RankState &rank : job.ranks)
+  for (const RankState &rank : job.ranks) {
     result.arenaBytes.push_back(rank.backend->arenaBytes());
+    result.hostArenaBytes.push_back(rank.backend->hostArenaBytes());
+  }
   for (Id first = 0; first < plan.ranks.size(); ++first) {
     const RankState &rank = job.ranks[first];
     for (uint32_t i = 0; i < rank.executor->stageCount(); ++i) {

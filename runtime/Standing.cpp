@@ -189,6 +189,8 @@ static Standing standingInList(const Plan &plan, GlobalRank self,
     return {op, false, describePeer(plan, rank, op)};
   if (isCollective(list.ops[op].op))
     return {op, false, describeOthers(plan, self, op)};
+  if (isCopy(list.ops[op].op))
+    return {op, true, "its copy to end"};
   return {op, true, "the module to return"};
 }
 

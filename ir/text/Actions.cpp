@@ -285,7 +285,7 @@ private:
     std::optional<OpRef> ref = parseOpName(std::string_view(text));
     if (!ref)
       return aside(text);
-    if (!info(ref->op).perMicrobatch || ref->op == Op::Recompute)
+    if (!isInCsv(ref->op))
       return notAnAction(text);
     actions.hasMessages |= isMessage(ref->op);
     actions.list.push_back(
@@ -352,7 +352,7 @@ std::string nameOf(const Aside &aside) {
 
 bool isActionType(std::string_view type, bool numbered) {
   std::optional<Op> op = opFromText(type);
-  if (op && *op != Op::Recompute && info(*op).perMicrobatch)
+  if (op && isInCsv(*op))
     return numbered;
   return std::ranges::any_of(kAsides, [&](const AsideInfo &aside) {
     return aside.text == llvm::StringRef(type) &&

@@ -137,6 +137,8 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::AllReduceGradients:
   case Op::NormGradients:
   case Op::AllReduceNorms:
+  case Op::Offload:
+  case Op::Reload:
     break;
   }
   return {nullptr, nullptr};

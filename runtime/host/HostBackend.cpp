@@ -8,21 +8,27 @@
 
 namespace sluice::runtime {
 
-Status HostBackend::prepare(const RankNeeds &needs) {
-  const auto outOfMemory = [&] {
+/// `what` is the arena's name in a message.
+Status HostBackend::allocate(Bytes bytes, const char *what, Arena &arena) {
+  if (world.reserve(bytes))
+    arena.reset(static_cast<std::byte *>(::operator new (
+        bytes, std::align_val_t{kBufferAlignment}, std::nothrow)));
+  if (!arena)
     return Status::environment("out of memory: rank " + std::to_string(rank) +
-                               " needs an arena of " +
-                               formatBytes(needs.arenaBytes));
-  };
-  if (!world.reserve(needs.arenaBytes))
-    return outOfMemory();
-  auto *raw = static_cast<std::byte *>(::operator new (
-      needs.arenaBytes, std::align_val_t{kBufferAlignment}, std::nothrow));
-  if (!raw)
-    return outOfMemory();
-  memory.reset(raw);
+                               " needs " + what + " of " + formatBytes(bytes));
+  std::memset(arena.get(), 0, bytes);
+  return {};
+}
+
+Status HostBackend::prepare(const RankNeeds &needs) {
+  if (Status s = allocate(needs.arenaBytes, "an arena", memory); !s.ok())
+    return s;
+  if (Status s = allocate(needs.hostArenaBytes,
+                          "an arena for what is offloaded", hostMemory);
+      !s.ok())
+    return s;
   allocated = needs.arenaBytes;
-  std::memset(raw, 0, needs.arenaBytes);
+  hostAllocated = needs.hostArenaBytes;
   streams.resize(needs.commands.size());
   for (size_t s = 0; s < streams.size(); ++s)
     streams[s].commands.resize(needs.commands[s]);
@@ -81,6 +87,14 @@ void HostBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
                 .number = collective,
                 .element = element,
                 .kind = Kind::AllReduce});
+}
+
+void HostBackend::copy(uint8_t stream, uint32_t op,
+                       std::span<const CopyPiece> pieces) {
+  push(stream, {.pieces = pieces.data(),
+                .op = op,
+                .number = static_cast<uint32_t>(pieces.size()),
+                .kind = Kind::Copy});
 }
 
 void HostBackend::beginGroup(uint8_t stream) {
@@ -207,6 +221,16 @@ HostBackend::Advance HostBackend::runLaunch(const Command &command,
   return ok ? Advance::Moved : Advance::Failed;
 }
 
+HostBackend::Advance HostBackend::runCopy(const Command &command) {
+  if (times)
+    times[command.op].start = nowNanoseconds();
+  for (const CopyPiece &piece : std::span(command.pieces, command.number))
+    std::memcpy(piece.to, piece.from, piece.bytes);
+  if (times)
+    times[command.op].end = nowNanoseconds();
+  return Advance::Moved;
+}
+
 HostBackend::Advance HostBackend::execute(Stream &stream, Command &command,
                                           Failure &failure) {
   switch (command.kind) {
@@ -217,6 +241,8 @@ HostBackend::Advance HostBackend::execute(Stream &stream, Command &command,
     return Advance::Moved;
   case Kind::Launch:
     return runLaunch(command, failure);
+  case Kind::Copy:
+    return runCopy(command);
   case Kind::Send:
   case Kind::Receive:
   case Kind::AllReduce:
@@ -237,6 +263,7 @@ uint32_t HostBackend::operationsOf(const Command &command) {
   case Kind::Send:
   case Kind::Receive:
   case Kind::AllReduce:
+  case Kind::Copy:
     return 1;
   case Kind::Group:
     return command.number;
@@ -244,8 +271,8 @@ uint32_t HostBackend::operationsOf(const Command &command) {
   return 0; // not reached: the switch is complete
 }
 
-/// Works `number` off until it is blocked or has run one computation, so that
-/// messages are looked at between computations.
+/// Works `number` off until it is blocked or has run one computation or copy,
+/// so that messages are looked at between computations.
 HostBackend::Advance HostBackend::advance(uint8_t number, Failure &failure) {
   Stream &stream = streams[number];
   Advance result = Advance::Blocked;
@@ -262,7 +289,7 @@ HostBackend::Advance HostBackend::advance(uint8_t number, Failure &failure) {
       progress->done[number].store(stream.done, std::memory_order_relaxed);
     }
     stream.head += command.kind == Kind::Group ? command.number + 1 : 1;
-    if (command.kind == Kind::Launch)
+    if (command.kind == Kind::Launch || command.kind == Kind::Copy)
       return result;
   }
   return result;

@@ -254,7 +254,7 @@ class Contract(ToolTest):
         done = run("compile", spec, "--emit=ops", "--print-ir-after-all", "--time-passes")
         self.assertEqual(done.returncode, 0)
         for name in ("build-model", "partition", "build-graph", "warmup", "schedule", "verify-schedule", "simulate",
-                     "lower", "annotate-plan", "assign-buffers", "verify-plan"):
+                     "lower", "offload", "annotate-plan", "assign-buffers", "verify-plan"):
             self.assertIn(f"# after {name}\n", done.stderr)
             self.assertRegex(done.stderr, rf"(?m)^ +[\d.]+ ms  {name}$")
         self.assertTrue(done.stdout.startswith("rank 0: 0F0"))
