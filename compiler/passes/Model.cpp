@@ -92,11 +92,15 @@ static bool checkOffload(Compilation &c) {
   if (most == 0 || link.given)
     return true;
   c.diagnostics
-      .error(given.where, "pipeline.offload moves up to " + formatBytes(most) +
+      .error(given.where, "pipeline.offload may move " + formatBytes(most) +
                               " a microbatch and stage to host memory, but "
                               "cluster.host_link is not given")
-      .note("host_link: {latency: 10us, bandwidth: 25GB/s} under cluster says "
-            "how fast; without bandwidth size does not matter");
+      .note(std::string("host_link: ") +
+            (c.model->timeUnit == TimeUnit::Seconds
+                 ? "{latency: 10us, bandwidth: 25GB/s}"
+                 : "{bandwidth: 1MB}, bytes in a unit of time,") +
+            " under cluster says how fast; without bandwidth size does not "
+            "matter");
   return false;
 }
 

@@ -384,12 +384,19 @@ void ReportBuilder::moves() {
     return;
   bool moved = std::any_of(report.perRank.begin(), report.perRank.end(),
                            [](const RankReport &of) { return of.hostArena; });
-  report.notes.push_back(
-      moved
-          ? "offload: copies to host memory and back take no time in the "
-            "makespan, in that of the plan they do"
-          : "offload: nothing is moved: no forward that leaves bytes has three "
-            "computations of its rank between itself and its backward");
+  if (!moved) {
+    report.notes.push_back(
+        "offload: nothing is moved: no forward that leaves bytes has three "
+        "computations of its rank between itself and its backward");
+    return;
+  }
+  Ticks copies = copyTime(*in.plan);
+  std::string held =
+      copies == 0 ? "they do not hold it up"
+                  : "they hold it up by " + formatTime(copies, report.timeUnit);
+  report.notes.push_back("offload: copies to host memory and back take no time "
+                         "in the makespan; in that of the plan they do, and " +
+                         held);
 }
 
 void ReportBuilder::notes() {

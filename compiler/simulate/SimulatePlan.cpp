@@ -406,6 +406,18 @@ std::optional<PlanTiming> simulatePlan(const Plan &plan) {
   return simulatePlan(plan, costsOf(plan));
 }
 
+Ticks copyTime(const Plan &plan) {
+  auto moves = [](const RankPlan &rank) { return rank.hostArenaBytes != 0; };
+  if (std::none_of(plan.ranks.begin(), plan.ranks.end(), moves))
+    return 0;
+  Plan atOnce = plan;
+  atOnce.hostLink = {};
+  std::optional<PlanTiming> timing = simulatePlan(plan);
+  std::optional<PlanTiming> free = simulatePlan(atOnce);
+  return timing && free ? std::max(Ticks(0), timing->makespan - free->makespan)
+                        : 0;
+}
+
 std::optional<PlanTiming> simulatePlan(const Plan &plan,
                                        const PlanCosts &costs) {
   return PlanSimulation(plan, costs).run();

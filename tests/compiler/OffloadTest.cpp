@@ -256,10 +256,10 @@ TEST_CASE("offload: keys that do not fit or have no effect are told") {
   std::string without = spec(", offload: activations");
   without.resize(without.find("cluster"));
   CHECK(toldBy(Compiled(without)) ==
-        "4:48: error: pipeline.offload moves up to 1.00 KiB a microbatch and "
+        "4:48: error: pipeline.offload may move 1.00 KiB a microbatch and "
         "stage to host memory, but cluster.host_link is not given\n"
-        "note: host_link: {latency: 10us, bandwidth: 25GB/s} under cluster "
-        "says how fast; without bandwidth size does not matter\n");
+        "note: host_link: {bandwidth: 1MB}, bytes in a unit of time, under "
+        "cluster says how fast; without bandwidth size does not matter\n");
   // Nothing to move needs no link.
   CHECK(toldBy(Compiled("sluice: 1\nmodel: {layers: [{name: l, repeat: 4, "
                         "forward: 1, backward: 2}]}\npipeline: {ranks: 4, "
