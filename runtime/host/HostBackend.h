@@ -20,10 +20,6 @@
 
 namespace sluice::runtime {
 
-/// Memory that this process can still get: what the machine has left, within
-/// the limits on its address space and its control group.
-Bytes availableMemory();
-
 /// What the ranks share.
 class HostWorld final : public World {
 public:
