@@ -4,7 +4,6 @@
 #include "runtime/Clock.h"
 
 #include <algorithm>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <time.h>
 
@@ -127,20 +126,17 @@ MpiBackend::Advance MpiBackend::driveCollective(Command &command,
 }
 
 void MpiBackend::rest(uint32_t, uint32_t rounds) {
-  constexpr uint32_t kYields = 16;
-  constexpr long kShortest = 20'000; // nanoseconds
+  // No sched_yield: on a machine that is busy it costs a whole time slice of
+  // everybody else, and a sleep is over as soon as it ends.
+  constexpr long kShortest = 10'000; // nanoseconds
   constexpr long kLongest = 500'000;
+  constexpr uint32_t kOfEach = 4; // sleeps of a length, before it doubles
   const uint32_t spins = world.spins();
   if (rounds <= spins)
     return; // a look at MPI takes longer than any pause
-  if (rounds <= spins + kYields) {
-    ::sched_yield();
-    return;
-  }
-  const uint32_t slept = std::min(rounds - spins - kYields, 40u);
-  const timespec time = {
-      .tv_sec = 0,
-      .tv_nsec = std::min(kLongest, kShortest << std::min(slept / 4, 10u))};
+  const uint32_t doublings = std::min((rounds - spins) / kOfEach, 10u);
+  const timespec time = {.tv_sec = 0,
+                         .tv_nsec = std::min(kLongest, kShortest << doublings)};
   ::nanosleep(&time, nullptr);
 }
 

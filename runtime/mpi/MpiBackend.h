@@ -3,9 +3,8 @@
 // The receiver of a message says that it is ready, and for how many bytes; the
 // sender compares and sends. So neither ends before the other has started, and
 // a message is never cut. A rank that cannot go on looks again for a while if
-// every process of its machine has a core, then lets others go first, then
-// sleeps longer and longer, up to half a millisecond: MPI has nothing to wait
-// on that does not spin.
+// every process of its machine has a core, then sleeps longer and longer, up to
+// half a millisecond: MPI has nothing to wait on that does not spin.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_MPI_MPIBACKEND_H
