@@ -279,8 +279,11 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   }
   if (job->options.onStuck && result.speaks)
     job->options.onStuck(standingTable(plan, rows));
-  if (job->liaison)
+  if (job->liaison) {
     stopThreads();
+    if (!result.speaks)
+      job->liaison->awaitDismissal();
+  }
   return status;
 }
 

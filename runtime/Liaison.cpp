@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <thread>
 
 namespace sluice::runtime {
 
@@ -22,7 +23,14 @@ static int64_t beatPeriod(uint32_t processes) {
 }
 
 /// How long a process that ends waits for the others' last word.
-static constexpr int64_t kLastWord = kSecond / 2;
+static constexpr int64_t kLastWord = 400 * kMillisecond;
+/// How long one that does not speak waits for the one that does: mpirun kills
+/// all a second after its SIGTERM.
+static constexpr int64_t kDismissal = 3 * kSecond;
+static constexpr int64_t kDismissalAfterSignal = 300 * kMillisecond;
+/// How long after the last word all end, at one time: each process that ends
+/// lets mpirun go on to a stronger signal for the others.
+static constexpr int64_t kTogether = 60 * kMillisecond;
 /// Who has not said one, and was not heard of for so long, is gone.
 static constexpr int64_t kGone = 300 * kMillisecond;
 /// Bytes of a tensor that go in one letter.
@@ -38,7 +46,8 @@ enum class Letter : uint8_t {
   Fetch,
   Piece,
   Over,
-  Ends
+  Ends,
+  Dismissed
 };
 } // namespace
 
@@ -334,6 +343,9 @@ bool Liaison::read(Id from, std::string_view text) {
     peer.early.row = readRow(in);
     peer.ends = somebodyEnds = true;
     return true;
+  case Letter::Dismissed:
+    leaveAt = in.get<int64_t>() - clockOffset();
+    return dismissed = true;
   case Letter::StepEnded: // for the job: below
   case Letter::Report:
   case Letter::Fetch:
@@ -391,6 +403,7 @@ void Liaison::tick() {
   const int64_t now = nowNanoseconds();
   if (now - lastTick > kSecond) { // this process itself was stopped
     const std::lock_guard lock(mutex);
+    wasStopped = true;
     for (Peer &peer : all)
       peer.lastHeard = now;
   }
@@ -474,9 +487,44 @@ Liaison::Verdict Liaison::end(EarlyEnd mine) {
   for (Id rank = 0; rank < all.size(); ++rank)
     verdict.rows.push_back(rowOf(rank, now));
   judge(verdict);
-  verdict.speaks = std::none_of(all.begin(), all.begin() + self(),
-                                [](const Peer &peer) { return peer.ends; });
+  // Who was stopped meanwhile may be the last to hear that the others ended.
+  const auto ended = [](const Peer &peer) { return peer.ends; };
+  const bool early = std::any_of(all.begin(), all.begin() + self(), ended);
+  const bool late = std::any_of(all.begin() + self() + 1, all.end(), ended);
+  verdict.speaks = !early && !dismissed && !(wasStopped && late);
   return verdict;
+}
+
+/// No longer than those who speak ask for.
+static void sleepUntil(int64_t time) {
+  const int64_t left = std::min(time - nowNanoseconds(), kTogether);
+  if (left > 0)
+    std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+}
+
+void Liaison::awaitDismissal() {
+  std::unique_lock lock(mutex);
+  const auto until = [&](int64_t time) {
+    return changed.wait_for(lock, std::chrono::nanoseconds(time), [this] {
+      return dismissed || (signalled && *signalled != 0);
+    });
+  };
+  if (until(kDismissal) && !dismissed)
+    changed.wait_for(lock, std::chrono::nanoseconds(kDismissalAfterSignal),
+                     [this] { return dismissed; });
+  lock.unlock();
+  sleepUntil(leaveAt);
+}
+
+void dismiss(Peers &peers) {
+  const int64_t leaveAt = nowNanoseconds() + kTogether;
+  const std::string text =
+      start(Letter::Dismissed).put<int64_t>(leaveAt + peers.clockOffset()).text;
+  for (Id to = 0; to < peers.count(); ++to)
+    if (to != peers.self())
+      peers.post(to, text);
+  peers.flush(seconds(kTogether));
+  sleepUntil(leaveAt);
 }
 
 Departure leave(Peers &peers, const Status &own, double timeoutSeconds,

@@ -126,6 +126,10 @@ public:
   /// Tells all others that this rank ends, and waits for what they say, for
   /// half a second at most: some may be gone.
   Verdict end(EarlyEnd own);
+  /// After that, where this process does not speak: waits until the one that
+  /// does has spoken (`dismiss`), for some seconds at most, or after a signal
+  /// less than one. Launchers end all processes soon after the first.
+  void awaitDismissal();
 
 private:
   void letter(Id from, std::string_view text) override;
@@ -166,10 +170,18 @@ private:
   bool overCame = false;
   Status overStatus;
   bool somebodyEnds = false;
+  bool dismissed = false;
+  int64_t leaveAt = 0;     ///< by this process's clock
+  bool wasStopped = false; ///< this process itself, for a second or more
   bool silence = false;
   std::string piece; ///< the last that was fetched
   bool pieceCame = false;
 };
+
+/// Lets all others go, who wait until this process has told how the job ended.
+/// Returns at the time at which they go too, and this process should end at
+/// once: the launcher kills who is left.
+void dismiss(Peers &peers);
 
 /// How a process leaves a job that it could not start.
 struct Departure {

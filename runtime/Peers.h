@@ -36,6 +36,8 @@ public:
   /// Hands `text` on to process `to`, which may be this one. Does not wait.
   /// What one process posts to another arrives in order. From any thread.
   virtual void post(Id to, std::string text) = 0;
+  /// Waits until all that was posted has left, for `seconds` at most.
+  virtual void flush(double seconds) = 0;
   /// From here on `listener` hears, first what came before; null: nobody. No
   /// call to the one before is running when it returns, unless it is called
   /// from such a call.

@@ -110,8 +110,15 @@ void MpiPeers::post(Id to, std::string text) {
     const std::lock_guard lock(mutex);
     appendFrame(outgoing[to].waiting, text);
     news = true;
+    allLeft = false;
   }
   posted.notify_one();
+}
+
+void MpiPeers::flush(double seconds) {
+  std::unique_lock lock(mutex);
+  left.wait_for(lock, std::chrono::duration<double>(seconds),
+                [this] { return allLeft; });
 }
 
 void MpiPeers::listen(Listener *next) {
@@ -129,7 +136,10 @@ void MpiPeers::run() {
     tick();
     pause = moved ? kShortest : std::min(2 * pause, kLongest);
     std::unique_lock lock(mutex);
-    if (stop && isSent())
+    allLeft = isSent();
+    if (allLeft)
+      left.notify_all();
+    if (stop && allLeft)
       return;
     posted.wait_for(lock, pause, [this] { return news; });
     if (news)

@@ -37,6 +37,7 @@ public:
     return static_cast<uint32_t>(session.size);
   }
   void post(Id to, std::string text) override;
+  void flush(double seconds) override;
   void listen(Listener *next) override;
   int64_t clockOffset() const override { return offset; }
 
@@ -76,6 +77,8 @@ private:
   std::condition_variable posted;
   std::vector<Outgoing> outgoing;
   bool news = false; ///< something was posted
+  bool allLeft = true;
+  std::condition_variable left;
   bool stop = false;
 
   /// Held during a call of the listener; it may call `listen`.

@@ -150,6 +150,11 @@ void Processes::speak() {
     llvm::errs() << llvm::StringRef(buffer, static_cast<size_t>(got));
 }
 
+void Processes::dismissOthers() {
+  if (others)
+    runtime::dismiss(*others);
+}
+
 int Processes::leave(int code, double timeoutSeconds) {
   if (!others)
     return code;

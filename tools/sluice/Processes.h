@@ -36,6 +36,9 @@ public:
   /// agree on; `code` is this one's, whose fault was told.
   int leave(int code, double timeoutSeconds);
 
+  /// Lets the others end, after all is told.
+  void dismissOthers();
+
   /// Ends in good order, together with the others.
   void part() { others.reset(); }
 

@@ -207,6 +207,8 @@ static Status identify(const Arguments &arguments, const Input &input,
   }
   if (result.orderly)
     processes.part();
+  else if (result.speaks)
+    processes.dismissOthers();
   endProcess(code);
 }
 
