@@ -3,10 +3,25 @@
 #include "compiler/MemoryLimit.h"
 #include "compiler/passes/PassManager.h"
 #include "compiler/schedules/Choice.h"
+#include "compiler/simulate/Simulate.h"
+
+#include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
 
 namespace sluice {
+
+/// How much longer a step takes for its copies to host memory and back.
+static Ticks copyTime(Plan &plan) {
+  auto moves = [](const RankPlan &rank) { return rank.hostArenaBytes != 0; };
+  if (llvm::none_of(plan.ranks, moves))
+    return 0;
+  std::optional<PlanTiming> timing = simulatePlan(plan);
+  plan.hostLink = {};
+  std::optional<PlanTiming> free = simulatePlan(plan);
+  return timing && free ? std::max(Ticks(0), timing->makespan - free->makespan)
+                        : 0;
+}
 
 std::optional<Needs> needsOf(const Spec &spec) {
   Diagnostics ignored;
@@ -14,7 +29,8 @@ std::optional<Needs> needsOf(const Spec &spec) {
   trial.spec = spec;
   if (!runPipeline(pipelineBefore("verify-plan"), trial))
     return std::nullopt;
-  return Needs{neediestRank(*trial.plan).second, trial.timing->makespan};
+  return Needs{neediestRank(*trial.plan).second,
+               trial.timing->makespan + copyTime(*trial.plan)};
 }
 
 bool scheduleIsLegal(const Spec &spec) {

@@ -256,6 +256,16 @@ Status AsideFile::commit() {
   return error != 0 ? failure(error) : Status();
 }
 
+Status renameFolder(const std::string &from, const std::string &to) {
+  int error = ::rename(from.c_str(), to.c_str()) != 0 ? errno : 0;
+  if (error == 0)
+    error = syncFolder(folderOf(to));
+  return error == 0
+             ? Status()
+             : Status::environment("cannot rename " + escaped(from) + " to " +
+                                   escaped(to) + ": " + std::strerror(error));
+}
+
 Status tryToWrite(const std::string &path) {
   struct stat about = {};
   bool exists = false;

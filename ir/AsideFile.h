@@ -58,6 +58,9 @@ private:
 /// its other end.
 Status tryToWrite(const std::string &path);
 
+/// Gives the folder `from` another name in the same folder, lastingly.
+Status renameFolder(const std::string &from, const std::string &to);
+
 /// Where a path leads: symbolic links followed, also one to a file that is not
 /// there yet.
 std::string followLinks(std::string path);

@@ -25,7 +25,7 @@ static std::optional<Id> takeNumber(std::string_view &text) {
   auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), value);
   size_t digits = end - text.data();
-  if (error != std::errc() || value > 0x7fffffffu ||
+  if (error != std::errc() || value > kMaxNumber ||
       (digits > 1 && text[0] == '0'))
     return std::nullopt;
   text.remove_prefix(digits);

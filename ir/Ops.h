@@ -13,7 +13,14 @@ namespace sluice {
 using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
-enum class OpClass : uint8_t { Compute, Send, Receive, Update, Collective };
+enum class OpClass : uint8_t {
+  Compute,
+  Send,
+  Receive,
+  Update,
+  Collective,
+  Copy
+};
 enum class Payload : uint8_t {
   None,
   Activation,
@@ -83,9 +90,16 @@ constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
 constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
 constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
 constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+/// Of what a microbatch's messages carry: whether the stage at the other end
+/// comes after.
+constexpr bool isWithLater(Op message) {
+  return message == Op::SendForward || message == Op::RecvBackward;
+}
 constexpr bool isCollective(Op op) {
   return info(op).opClass == OpClass::Collective;
 }
+/// Between a device's memory and its host's.
+constexpr bool isCopy(Op op) { return info(op).opClass == OpClass::Copy; }
 /// What other ranks take part in.
 constexpr bool isCommunication(Op op) {
   return isMessage(op) || isCollective(op);
@@ -150,6 +164,9 @@ struct OpRef {
 inline std::string nameOf(const OpRef &ref) {
   return opName(ref.op, ref.stage, ref.microbatch);
 }
+
+/// Numbers in names of operations are at most this.
+inline constexpr Id kMaxNumber = 0x7fffffff;
 
 /// Reads a name written by opName. Strict: no sign, no leading zero, no rest,
 /// a microbatch exactly where the operation has one, numbers below 2^31.

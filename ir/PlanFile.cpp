@@ -13,14 +13,13 @@
 
 #include "ir/PlanFile.h"
 #include "ir/AsideFile.h"
+#include "ir/ContentHash.h"
 #include "ir/Diagnostics.h"
 #include "ir/PlanSections.h"
 
 #include <flatbuffers/flatbuffers.h>
-#include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -34,17 +33,7 @@ namespace sluice {
 static constexpr std::string_view kMagic = "SLUICEPL";
 static constexpr size_t kPreambleBytes = 16;
 static constexpr size_t kEntryBytes = 32;
-static constexpr size_t kHashBytes = 16;
-
-using Hash = std::array<unsigned char, kHashBytes>;
-
-static Hash hashOf(const void *data, size_t size) {
-  XXH128_canonical_t canonical;
-  XXH128_canonicalFromHash(&canonical, XXH3_128bits(data, size));
-  Hash hash;
-  std::copy_n(canonical.digest, kHashBytes, hash.begin());
-  return hash;
-}
+static constexpr size_t kHashBytes = sizeof(ContentHash);
 
 static void put(std::string &out, uint64_t value, unsigned bytes) {
   for (unsigned i = 0; i < bytes; ++i)
@@ -62,7 +51,7 @@ namespace {
 struct Section {
   uint64_t offset;
   uint64_t size;
-  Hash hash;
+  ContentHash hash;
 };
 } // namespace
 
@@ -87,7 +76,7 @@ static std::string frontOf(const std::vector<Section> &sections) {
     put(front, section.size, 8);
     front.append(section.hash.begin(), section.hash.end());
   }
-  Hash content = hashOf(front.data(), front.size());
+  ContentHash content = contentHash(front.data(), front.size());
   return front.append(content.begin(), content.end());
 }
 
@@ -129,7 +118,7 @@ static Status makeSections(const Plan &plan, uint64_t largest,
     Status status = take(bytes, size);
     if (!status.ok())
       return status;
-    sections.push_back({offset, size, hashOf(bytes, size)});
+    sections.push_back({offset, size, contentHash(bytes, size)});
     offset += size;
   }
   return {};
@@ -205,7 +194,7 @@ public:
   Status readHeader(Plan &plan);
   Status readRank(Plan &plan, Id rank);
 
-  const std::string &contentHash() const { return hash; }
+  const std::string &hashText() const { return hash; }
 
   Status refuse(const std::string &reason) const {
     return Status::input(escaped(shown) + ": " + reason);
@@ -299,7 +288,7 @@ Status PlanFileReader::readFront() {
   status = readBytes(0, bytes.data(), front);
   if (!status.ok())
     return status;
-  const Hash found = hashOf(bytes.data(), front - kHashBytes);
+  const ContentHash found = contentHash(bytes.data(), front - kHashBytes);
   if (!std::equal(found.begin(), found.end(), bytes.end() - kHashBytes))
     return refuse("plan file is altered: its table does not match its content "
                   "hash");
@@ -346,7 +335,7 @@ Status PlanFileReader::readSection(size_t index,
   Status status = readBytes(section.offset, buffer.get(), section.size);
   if (!status.ok())
     return status;
-  if (hashOf(buffer.get(), section.size) != section.hash)
+  if (contentHash(buffer.get(), section.size) != section.hash)
     return refuse("plan file is altered: " +
                   (index == 0
                        ? "its header"
@@ -411,7 +400,7 @@ Status planFileHash(const std::string &path, std::string &hash) {
   PlanFileReader reader(path);
   Status status = reader.open();
   if (status.ok())
-    hash = reader.contentHash();
+    hash = reader.hashText();
   return status;
 }
 

@@ -17,7 +17,7 @@
 namespace sluice {
 
 /// Numbers of stages, ranks and microbatches stay below this (parseOpName).
-inline constexpr uint32_t kMaxCount = 0x7fffffffu;
+inline constexpr uint32_t kMaxCount = kMaxNumber;
 
 /// A rank has at most so many streams: the executor numbers them in a byte.
 inline constexpr uint32_t kMaxStreams = 255;

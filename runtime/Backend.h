@@ -72,12 +72,20 @@ struct OpTime {
   int64_t end = 0;
 };
 
+/// A part of what a copy between a device's memory and its host's moves.
+struct CopyPiece {
+  void *to;
+  const void *from;
+  Bytes bytes;
+};
+
 /// All that a rank will ever need, counted before it starts.
 struct RankNeeds {
   Bytes arenaBytes = 0;
+  Bytes hostArenaBytes = 0;
   /// Per stream: the most commands that one step enqueues on it. A wait, a
-  /// record, a launch, a send, a receive, an all-reduce and a group (beside its
-  /// members) are one each.
+  /// record, a launch, a send, a receive, an all-reduce, a copy and a group
+  /// (beside its members) are one each.
   std::vector<uint32_t> commands;
   uint32_t events = 0;
   Compute *compute = nullptr;
@@ -92,13 +100,16 @@ class Backend {
 public:
   virtual ~Backend() = default;
 
-  /// Takes all memory and other resources. The arena is zero-filled, aligned
+  /// Takes all memory and other resources. Both arenas are zero-filled, aligned
   /// to kBufferAlignment and exactly as large as asked for.
   virtual Status prepare(const RankNeeds &needs) = 0;
   /// The arena; never null, even when it is empty.
   virtual void *arena() = 0;
   /// Bytes that were allocated for the arena.
   virtual Bytes arenaBytes() const = 0;
+  /// The same two of the arena of host memory, from which a device copies fast.
+  virtual void *hostArena() = 0;
+  virtual Bytes hostArenaBytes() const = 0;
 
   /// From here on the start and end of operation i are written to times[i];
   /// null switches that off. It may cost two clock reads an operation.
@@ -115,6 +126,10 @@ public:
   /// collective, element by element.
   virtual void allReduce(uint8_t stream, uint32_t op, Id collective,
                          Element element, void *data, Bytes bytes) = 0;
+  /// Copies between the two arenas: one operation. `pieces` must live until the
+  /// next synchronization ends.
+  virtual void copy(uint8_t stream, uint32_t op,
+                    std::span<const CopyPiece> pieces) = 0;
   /// What communicates on `stream` between the two is one operation.
   virtual void beginGroup(uint8_t stream) = 0;
   virtual void endGroup(uint8_t stream) = 0;

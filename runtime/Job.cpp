@@ -41,6 +41,7 @@ public:
 
 private:
   Status prepare();
+  Status prepareSteps();
   void meetOthers();
   Status startThreads();
   Status supervise(Watchdog &watchdog, JobResult &result, WeightsSink *weights);
@@ -117,15 +118,13 @@ Status JobRunner::prepare() {
     job->progress[rank].setStreams(
         static_cast<uint32_t>(listOf(rank).streams.size()));
   job->ranks.resize(ranks);
-  job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(options) + 1);
+  if (Status s = prepareSteps(); !s.ok())
+    return s;
   for (Id rank = 0; rank < ranks; ++rank)
     job->ranks[rank].lossShare = lossShareOf(plan, listOf(rank));
   for (Id rank = 0; options.peers && rank < ranks; ++rank)
     if (options.peers->self() == 0)
       allocateSteps(*job, rank);
-  job->costBegin =
-      options.steps == 0 ? 0 : std::min<uint64_t>(2, options.steps - 1);
-  job->costEnd = job->costBegin + std::min(options.costSteps, options.steps);
   const Paths paths = pathsOf(plan);
   if (Status s =
           backend->make(ranks, paths.channels, paths.collectives, job->world);
@@ -134,8 +133,31 @@ Status JobRunner::prepare() {
   std::vector<Bytes> arenas;
   for (Id rank = 0; rank < ranks; ++rank)
     if (isHere(rank))
-      arenas.push_back(listOf(rank).arenaBytes);
+      arenas.push_back(listOf(rank).arenaBytes + listOf(rank).hostArenaBytes);
   return job->world->admit(arenas);
+}
+
+/// Which steps are run, and what is read and written around them.
+Status JobRunner::prepareSteps() {
+  const JobOptions &options = job->options;
+  if (options.resume) {
+    job->firstStep = std::min(options.resume->steps, options.steps);
+    if (Status s = job->resumed.emplace().open(*options.resume); !s.ok())
+      return s;
+  }
+  if (!options.checkpointDirectory.empty()) {
+    job->checkpoints.emplace(options.checkpointDirectory,
+                             static_cast<uint32_t>(plan.ranks.size()));
+    if (job->firstHere == 0)
+      if (Status s = job->checkpoints->prepare(); !s.ok())
+        return s;
+  }
+  const uint64_t steps = options.steps - job->firstStep;
+  job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(*job) + 1);
+  job->costBegin =
+      job->firstStep + (steps == 0 ? 0 : std::min<uint64_t>(2, steps - 1));
+  job->costEnd = job->costBegin + std::min(options.costSteps, steps);
+  return {};
 }
 
 Status JobRunner::startThreads() {
@@ -377,8 +399,7 @@ void JobRunner::meetOthers() {
                      .standing = [state] { return state->standing(); },
                      .stepEnded =
                          [state](Id rank, const StepEnd &end) {
-                           if (countStepEnd(*state, rank, end))
-                             tellStep(*state, end.step);
+                           countStepEnd(*state, rank, end);
                          },
                      .reported =
                          [state](Id rank, RankReport &&report) {

@@ -5,6 +5,7 @@
 #include "ir/Plan.h"
 #include "ir/Status.h"
 #include "ir/Timeline.h"
+#include "runtime/Checkpoint.h"
 #include "runtime/Executor.h"
 #include "runtime/Peers.h"
 #include "runtime/Weights.h"
@@ -33,15 +34,21 @@ inline constexpr uint64_t kMaxKeptSteps = 1u << 16;
 
 struct JobOptions {
   const sluice_module *module = nullptr;
-  uint64_t steps = 1;
+  uint64_t steps = 1; ///< in all, with those of what it goes on from
+  /// Where to go on from, with the step after its steps.
+  std::optional<FoundCheckpoint> resume;
+  /// Where checkpoints are written, after every so many steps (0: none) and
+  /// after the last; empty: nowhere.
+  std::string checkpointDirectory;
+  uint64_t checkpointEvery = 0;
   /// A rank that makes no progress for so long ends the job; not positive:
   /// never.
   double timeoutSeconds = 60;
   /// The last step is recorded, at 16 bytes an operation; else the clock reads
   /// are spared.
   bool recordLastStep = true;
-  /// Steps in which every call of a module is timed, from the third step on (or
-  /// the last, where there are fewer). 0: none is.
+  /// Steps in which every call of a module is timed, from the third step of
+  /// this job on (or the last, where there are fewer). 0: none is.
   uint64_t costSteps = 3;
   std::string backend = "host";
   /// Called at each step's end, in their order, from the thread of the last
@@ -79,7 +86,8 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes; ///< allocated, per rank of all replicas
+  std::vector<Bytes> arenaBytes;     ///< allocated, per rank of all replicas
+  std::vector<Bytes> hostArenaBytes; ///< the same of host memory
   /// If that was to be recorded: of the first replica.
   std::optional<Timeline> lastStep;
   /// Per stage, of the first replica: of costSteps steps after two to warm up.
@@ -97,14 +105,14 @@ struct JobResult {
 /// allocated before the first step. With `options.peers` only one rank runs
 /// here, and of the other ranks' lists process 0 alone needs any.
 ///
-/// Fails with Fault::Input where module and plan do not fit each other or the
-/// plan has no ranks, no stages or too many replicas, and with
-/// Fault::Environment where an operation fails, a rank is stuck, or memory is
-/// short. A module's function that does not return cannot be ended: a second
-/// after the job has, runJob returns all the same (within timeoutSeconds + 2)
-/// and leaves that thread behind with all that it may touch. `plan` must then
-/// stay as it is until the process ends, and the process should end at once, by
-/// std::_Exit.
+/// Fails with Fault::Input where module and plan do not fit each other, the
+/// plan has no ranks, no stages or too many replicas, or a checkpoint is of
+/// another model, and with Fault::Environment where an operation fails, a rank
+/// is stuck, a checkpoint cannot be written, or memory is short. A module's
+/// function that does not return cannot be ended: a second after the job has,
+/// runJob returns all the same (within timeoutSeconds + 2) and leaves that
+/// thread behind with all that it may touch. `plan` must then stay as it is
+/// until the process ends, and the process should end at once, by std::_Exit.
 Status runJob(const Plan &plan, const JobOptions &options, JobResult &result,
               WeightsSink *weights = nullptr);
 

@@ -2,6 +2,7 @@
 #include "runtime/Clock.h"
 #include "runtime/JobState.h"
 #include "runtime/ModuleCall.h"
+#include "runtime/Tensors.h"
 
 #include <new>
 
@@ -15,6 +16,12 @@ static Status outOfMemoryLoading(const Plan &plan, Id rank) {
   } catch (const std::bad_alloc &) {
     return Status::environment("out of memory");
   }
+}
+
+static bool isSavedAfter(const JobState &job, uint64_t step) {
+  const uint64_t every = job.options.checkpointEvery;
+  return job.checkpoints && (step + 1 == job.options.steps ||
+                             (every != 0 && (step + 1) % every == 0));
 }
 
 namespace {
@@ -38,12 +45,15 @@ public:
 private:
   void load();
   Status tryLoad();
+  Status tensors(std::vector<sluice_tensor> &result) const;
+  Status resume() const;
   bool awaitStart();
   void runSteps();
   bool runStep(uint64_t step);
   Outcome tryStep(uint64_t step, Failure &failure);
   void arm(uint64_t step);
   Outcome takeLoss(StepEnd &end, Failure &failure);
+  Outcome save(uint64_t step, Failure &failure);
   Outcome tell(const StepEnd &end, Failure &failure);
   void fail(uint64_t step, Failure &&failure);
 
@@ -67,13 +77,29 @@ Status RankThread::tryLoad() {
     allocateResults(job, rank);
     if (!job.liaison)
       allocateSteps(job, rank);
-    return {};
+    return job.resumed ? resume() : Status();
   } catch (const std::bad_alloc &) {
     return outOfMemoryLoading(plan, rank);
   } catch (const EnvironmentFault &e) {
     return Status::environment(std::string("module ") +
                                job.options.module->name + ": " + e.what());
   }
+}
+
+/// The tensors of all stages of the rank.
+Status RankThread::tensors(std::vector<sluice_tensor> &result) const {
+  for (uint32_t i = 0; i < state.executor->stageCount(); ++i)
+    if (Status s = addTensors(*job.options.module, state.executor->instance(i),
+                              state.executor->stageId(i), result);
+        !s.ok())
+      return s;
+  return {};
+}
+
+Status RankThread::resume() const {
+  std::vector<sluice_tensor> all;
+  Status status = tensors(all);
+  return status.ok() ? job.resumed->read(all) : status;
 }
 
 void RankThread::load() {
@@ -93,7 +119,7 @@ bool RankThread::awaitStart() {
 }
 
 void RankThread::runSteps() {
-  for (uint64_t step = 0; step < job.options.steps; ++step)
+  for (uint64_t step = job.firstStep; step < job.options.steps; ++step)
     if (!runStep(step))
       return;
   progress.enter(Phase::Finished);
@@ -131,6 +157,8 @@ Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
     StepEnd end = {.step = step, .end = nowNanoseconds()};
     if (state.lossShare != 0)
       outcome = takeLoss(end, failure);
+    if (outcome == Outcome::Done && isSavedAfter(job, step))
+      outcome = save(step, failure);
     return outcome == Outcome::Done ? tell(end, failure) : outcome;
   } catch (const std::bad_alloc &) {
     failure.message = "out of memory"; // so short that a string needs none
@@ -152,6 +180,20 @@ Outcome RankThread::takeLoss(StepEnd &end, Failure &failure) {
   return Outcome::Done;
 }
 
+/// Replicas are equal, so the first one's state is that of all.
+Outcome RankThread::save(uint64_t step, Failure &failure) {
+  if (globalRank(plan, rank).replica != 0)
+    return Outcome::Done;
+  progress.enter(Phase::Saving);
+  failure.op = kNone;
+  std::vector<sluice_tensor> all;
+  Status status = tensors(all);
+  if (status.ok())
+    status = job.checkpoints->write(step + 1, rank, all);
+  failure.message = status.message();
+  return status.ok() ? Outcome::Done : Outcome::Failed;
+}
+
 static bool isGivenUp(JobState &job) {
   const std::lock_guard lock(job.mutex);
   return job.givenUp;
@@ -167,14 +209,7 @@ static bool isLastToEnd(JobState &job, uint64_t step) {
   return true;
 }
 
-bool countStepEnd(JobState &job, Id rank, const StepEnd &end) {
-  if (isGivenUp(job))
-    return false;
-  keepStepEnd(job, rank, end);
-  return isLastToEnd(job, end.step);
-}
-
-void tellStep(const JobState &job, uint64_t step) {
+static void tellStep(const JobState &job, uint64_t step) {
   if (!job.options.onStep)
     return;
   StepInfo info{step, job.options.steps, 0, false, stepSeconds(job, step)};
@@ -183,6 +218,31 @@ void tellStep(const JobState &job, uint64_t step) {
     info.hasLoss = true;
   }
   job.options.onStep(info);
+}
+
+/// What is to do once all ranks have ended `step`, and have written their parts
+/// of a checkpoint.
+static Status endStep(const JobState &job, uint64_t step) {
+  if (isSavedAfter(job, step))
+    if (Status s = job.checkpoints->complete(step + 1); !s.ok())
+      return s;
+  tellStep(job, step);
+  return {};
+}
+
+void countStepEnd(JobState &job, Id rank, const StepEnd &end) {
+  if (isGivenUp(job))
+    return;
+  keepStepEnd(job, rank, end);
+  if (!isLastToEnd(job, end.step))
+    return;
+  Status status = endStep(job, end.step);
+  if (status.ok())
+    return;
+  const std::lock_guard lock(job.mutex);
+  if (!job.failed.set)
+    job.failed = {true, job.firstHere, end.step, {kNone, status.message()}};
+  job.changed.notify_all();
 }
 
 /// Tells of the step if this is the last rank to end it; with other processes
@@ -201,8 +261,9 @@ Outcome RankThread::tell(const StepEnd &end, Failure &failure) {
   failure.op = kNone;
   if (isGivenUp(job))
     return Outcome::Aborted;
-  tellStep(job, end.step);
-  return Outcome::Done;
+  const Status status = endStep(job, end.step);
+  failure.message = status.message();
+  return status.ok() ? Outcome::Done : Outcome::Failed;
 }
 
 void RankThread::fail(uint64_t step, Failure &&failure) {

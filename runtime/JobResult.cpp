@@ -1,6 +1,7 @@
 //===- runtime/JobResult.cpp - What a job leaves behind ------------------===//
+#include "ir/Diagnostics.h"
 #include "runtime/JobState.h"
-#include "runtime/ModuleCall.h"
+#include "runtime/Tensors.h"
 
 #include <algorithm>
 #include <cstring>
@@ -10,13 +11,13 @@
 
 namespace sluice::runtime {
 
-uint64_t keptSteps(const JobOptions &options) {
-  return std::min(options.steps, kMaxKeptSteps);
+uint64_t keptSteps(const JobState &job) {
+  return std::min(job.options.steps - job.firstStep, kMaxKeptSteps);
 }
 
 void allocateSteps(JobState &job, Id rank) {
   RankState &state = job.ranks[rank];
-  const uint64_t kept = keptSteps(job.options);
+  const uint64_t kept = keptSteps(job);
   state.stepEnds.assign(kept + 1, 0); // and the step before
   if (state.lossShare != 0)
     state.losses.assign(kept, 0);
@@ -44,6 +45,7 @@ RankReport reportOf(const JobState &job, Id rank) {
   const RankState &state = job.ranks[rank];
   RankReport report;
   report.arenaBytes = state.backend->arenaBytes();
+  report.hostArenaBytes = state.backend->hostArenaBytes();
   for (uint32_t i = 0; i < state.executor->stageCount(); ++i)
     report.stages.push_back(state.executor->stageId(i));
   report.costs = state.costs;
@@ -65,7 +67,8 @@ static int64_t stepEnd(const JobState &job, uint64_t step) {
 }
 
 double stepSeconds(const JobState &job, uint64_t step) {
-  const int64_t before = step == 0 ? job.startTime : stepEnd(job, step - 1);
+  const int64_t before =
+      step == job.firstStep ? job.startTime : stepEnd(job, step - 1);
   return 1e-9 * static_cast<double>(stepEnd(job, step) - before);
 }
 
@@ -81,7 +84,7 @@ std::optional<double> lossOf(const JobState &job, uint64_t step) {
 }
 
 static void collectSteps(const JobState &job, JobResult &result) {
-  const uint64_t kept = keptSteps(job.options);
+  const uint64_t kept = keptSteps(job);
   result.firstStep = job.options.steps - kept;
   for (uint64_t s = result.firstStep; s < job.options.steps; ++s)
     result.stepSeconds.push_back(stepSeconds(job, s));
@@ -145,15 +148,17 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
   result = JobResult();
   collectSteps(job, result);
   result.costs.resize(plan.stages.size());
-  for (const RankState &rank : job.ranks)
+  for (const RankState &rank : job.ranks) {
     result.arenaBytes.push_back(rank.report.arenaBytes);
+    result.hostArenaBytes.push_back(rank.report.hostArenaBytes);
+  }
   for (Id first = 0; first < plan.ranks.size(); ++first) {
     const RankReport &report = job.ranks[first].report;
     for (size_t i = 0; i < report.stages.size(); ++i)
       if (report.stages[i] < plan.stages.size() && i < report.costs.size())
         result.costs[report.stages[i]] = means(report.costs[i]);
   }
-  if (job.options.recordLastStep && job.options.steps != 0)
+  if (job.options.recordLastStep && job.options.steps != job.firstStep)
     collectTimeline(plan, job, result.lastStep.emplace());
 }
 
@@ -161,44 +166,24 @@ void collectResults(const Plan &plan, const JobState &job, JobResult &result) {
 // Weights
 //===----------------------------------------------------------------------===//
 
-static Status addTensors(const sluice_module &module, void *instance, Id stage,
-                         Id rank, std::vector<HeldTensor> &tensors) {
-  const std::string where = "module " + escaped(module.name) + ", stage " +
-                            std::to_string(stage) + ": ";
-  sluice_error error;
-  uint32_t count = 0;
-  if (!callModule(error, [&](sluice_error *) {
-        count = module.tensor_count(instance);
-        return 0;
-      }))
-    return Status::environment(where + messageOf(error));
-  for (uint32_t i = 0; i < count; ++i) {
-    sluice_tensor tensor = {};
-    if (!callModule(error, [&](sluice_error *e) {
-          return module.tensor(instance, i, &tensor, e);
-        }))
-      return Status::environment(where + messageOf(error));
-    if (!tensor.name || !tensor.data)
-      return Status::environment(where + "tensor " + std::to_string(i) +
-                                 " has no name or no data");
-    tensors.push_back({.name = tensor.name,
-                       .position = tensor.position,
-                       .bytes = tensor.bytes,
-                       .rank = rank,
-                       .index = 0,
-                       .data = tensor.data});
-  }
-  return {};
-}
-
 Status tensorsHere(const JobState &job, std::vector<HeldTensor> &tensors) {
+  std::vector<sluice_tensor> ofStage;
   for (Id rank = job.firstHere; rank < job.firstHere + job.countHere; ++rank) {
     const Executor &executor = *job.ranks[rank].executor;
-    for (uint32_t i = 0; i < executor.stageCount(); ++i)
+    for (uint32_t i = 0; i < executor.stageCount(); ++i) {
+      ofStage.clear();
       if (Status s = addTensors(*job.options.module, executor.instance(i),
-                                executor.stageId(i), rank, tensors);
+                                executor.stageId(i), ofStage);
           !s.ok())
         return s;
+      for (const sluice_tensor &tensor : ofStage)
+        tensors.push_back({.name = tensor.name,
+                           .position = tensor.position,
+                           .bytes = tensor.bytes,
+                           .rank = rank,
+                           .index = 0,
+                           .data = tensor.data});
+    }
   }
   return {};
 }

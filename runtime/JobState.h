@@ -61,6 +61,10 @@ struct JobState {
   std::vector<RankState> ranks;
   /// How many ranks have ended a step, modulo the size; who ends it last tells.
   std::vector<std::atomic<uint32_t>> endedRanks;
+  /// The first step that is run.
+  uint64_t firstStep = 0;
+  std::optional<CheckpointReader> resumed;
+  std::optional<CheckpointWriter> checkpoints;
   uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
@@ -79,7 +83,7 @@ struct JobState {
 };
 
 /// Steps whose times and losses are kept.
-uint64_t keptSteps(const JobOptions &options);
+uint64_t keptSteps(const JobState &job);
 
 /// What `step` took, once all ranks have ended it.
 double stepSeconds(const JobState &job, uint64_t step);
@@ -99,12 +103,9 @@ void runRank(JobState &job, const Plan &plan, Id rank);
 /// Keeps that `rank` has ended a step.
 void keepStepEnd(JobState &job, Id rank, const StepEnd &end);
 
-/// The same of a rank of another process, while the job is not given up; true
-/// if it was the last to end that step.
-bool countStepEnd(JobState &job, Id rank, const StepEnd &end);
-
-/// Tells the caller of a step that all ranks have ended.
-void tellStep(const JobState &job, uint64_t step);
+/// The same of a rank of another process, while the job is not given up; tells
+/// of the step if that rank was the last to end it.
+void countStepEnd(JobState &job, Id rank, const StepEnd &end);
 
 /// What `rank`, whose thread has ended, leaves behind.
 RankReport reportOf(const JobState &job, Id rank);

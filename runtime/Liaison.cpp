@@ -122,7 +122,7 @@ template <typename T> static std::vector<T> readVector(LetterReader &in) {
 }
 
 static void write(LetterWriter &out, const RankReport &report) {
-  out.put(report.arenaBytes);
+  out.put(report.arenaBytes).put(report.hostArenaBytes);
   write(out, report.stages);
   write(out, report.costs);
   write(out, report.times);
@@ -131,6 +131,7 @@ static void write(LetterWriter &out, const RankReport &report) {
 static RankReport readReport(LetterReader &in) {
   RankReport report;
   report.arenaBytes = in.get<Bytes>();
+  report.hostArenaBytes = in.get<Bytes>();
   report.stages = readVector<Id>(in);
   report.costs = readVector<StageCostSums>(in);
   report.times = readVector<OpTime>(in);
@@ -316,6 +317,8 @@ bool Liaison::read(Id from, std::string_view text) {
   LetterReader in(text);
   Peer &peer = all[from];
   peer.lastHeard = nowNanoseconds();
+  if (text.empty()) // it is there, and does not listen yet
+    return false;
   switch (in.get<Letter>()) {
   case Letter::Standing:
     peer.row = readRow(in);
@@ -356,7 +359,7 @@ bool Liaison::read(Id from, std::string_view text) {
 
 void Liaison::letter(Id from, std::string_view text) {
   LetterReader in(text);
-  const auto kind = in.get<Letter>();
+  const auto kind = in.get<Letter>(); // of an empty letter that of no hook
   bool news = false;
   {
     const std::lock_guard lock(mutex);

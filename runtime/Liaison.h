@@ -36,6 +36,7 @@ struct StepEnd {
 /// What a rank leaves behind, beside its weights.
 struct RankReport {
   Bytes arenaBytes = 0;
+  Bytes hostArenaBytes = 0;
   std::vector<Id> stages;
   std::vector<StageCostSums> costs; ///< of each of these
   std::vector<OpTime> times;        ///< of the last step, by process 0's clock

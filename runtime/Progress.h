@@ -14,6 +14,7 @@ enum class Phase : uint8_t {
   Unloaded,  ///< could not load
   Ready,     ///< waits until all ranks have loaded
   Running,   ///< inside a step
+  Saving,    ///< writes its part of a checkpoint
   Reporting, ///< tells the caller of a step
   Failed,    ///< in an operation or at a step's end
   Finished

@@ -8,21 +8,27 @@
 
 namespace sluice::runtime {
 
-Status QueueBackend::prepare(const RankNeeds &needs) {
-  const auto outOfMemory = [&] {
+/// `what` is the arena's name in a message.
+Status QueueBackend::allocate(Bytes bytes, const char *what, Arena &arena) {
+  if (reserve(bytes))
+    arena.reset(static_cast<std::byte *>(::operator new (
+        bytes, std::align_val_t{kBufferAlignment}, std::nothrow)));
+  if (!arena)
     return Status::environment("out of memory: rank " + std::to_string(rank) +
-                               " needs an arena of " +
-                               formatBytes(needs.arenaBytes));
-  };
-  if (!reserve(needs.arenaBytes))
-    return outOfMemory();
-  auto *raw = static_cast<std::byte *>(::operator new (
-      needs.arenaBytes, std::align_val_t{kBufferAlignment}, std::nothrow));
-  if (!raw)
-    return outOfMemory();
-  memory.reset(raw);
+                               " needs " + what + " of " + formatBytes(bytes));
+  std::memset(arena.get(), 0, bytes);
+  return {};
+}
+
+Status QueueBackend::prepare(const RankNeeds &needs) {
+  if (Status s = allocate(needs.arenaBytes, "an arena", memory); !s.ok())
+    return s;
+  if (Status s = allocate(needs.hostArenaBytes,
+                          "an arena for what is offloaded", hostMemory);
+      !s.ok())
+    return s;
   allocated = needs.arenaBytes;
-  std::memset(raw, 0, needs.arenaBytes);
+  hostAllocated = needs.hostArenaBytes;
   streams.resize(needs.commands.size());
   for (size_t s = 0; s < streams.size(); ++s)
     streams[s].commands.resize(needs.commands[s]);
@@ -81,6 +87,14 @@ void QueueBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
                 .kind = Kind::AllReduce});
 }
 
+void QueueBackend::copy(uint8_t stream, uint32_t op,
+                        std::span<const CopyPiece> pieces) {
+  push(stream, {.pieces = pieces.data(),
+                .op = op,
+                .number = static_cast<uint32_t>(pieces.size()),
+                .kind = Kind::Copy});
+}
+
 void QueueBackend::beginGroup(uint8_t stream) {
   streams[stream].group = streams[stream].tail;
   push(stream, {.kind = Kind::Group});
@@ -137,6 +151,16 @@ QueueBackend::Advance QueueBackend::runLaunch(const Command &command,
   return ok ? Advance::Moved : Advance::Failed;
 }
 
+QueueBackend::Advance QueueBackend::runCopy(const Command &command) {
+  if (times)
+    times[command.op].start = nowNanoseconds();
+  for (const CopyPiece &piece : std::span(command.pieces, command.number))
+    std::memcpy(piece.to, piece.from, piece.bytes);
+  if (times)
+    times[command.op].end = nowNanoseconds();
+  return Advance::Moved;
+}
+
 QueueBackend::Advance QueueBackend::execute(Stream &stream, Command &command,
                                             Failure &failure) {
   switch (command.kind) {
@@ -147,6 +171,8 @@ QueueBackend::Advance QueueBackend::execute(Stream &stream, Command &command,
     return Advance::Moved;
   case Kind::Launch:
     return runLaunch(command, failure);
+  case Kind::Copy:
+    return runCopy(command);
   case Kind::Send:
   case Kind::Receive:
   case Kind::AllReduce:
@@ -167,6 +193,7 @@ uint32_t QueueBackend::operationsOf(const Command &command) {
   case Kind::Send:
   case Kind::Receive:
   case Kind::AllReduce:
+  case Kind::Copy:
     return 1;
   case Kind::Group:
     return command.number;
@@ -174,8 +201,8 @@ uint32_t QueueBackend::operationsOf(const Command &command) {
   return 0; // not reached: the switch is complete
 }
 
-/// Works `number` off until it is blocked or has run one computation, so that
-/// messages are looked at between computations.
+/// Works `number` off until it is blocked or has run one computation or copy,
+/// so that messages are looked at between computations.
 QueueBackend::Advance QueueBackend::advance(uint8_t number, Failure &failure) {
   Stream &stream = streams[number];
   Advance result = Advance::Blocked;
@@ -192,7 +219,7 @@ QueueBackend::Advance QueueBackend::advance(uint8_t number, Failure &failure) {
       progress->done[number].store(stream.done, std::memory_order_relaxed);
     }
     stream.head += command.kind == Kind::Group ? command.number + 1 : 1;
-    if (command.kind == Kind::Launch)
+    if (command.kind == Kind::Launch || command.kind == Kind::Copy)
       return result;
   }
   return result;

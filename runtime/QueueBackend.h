@@ -23,6 +23,8 @@ public:
   Status prepare(const RankNeeds &needs) override;
   void *arena() override { return memory.get(); }
   Bytes arenaBytes() const override { return allocated; }
+  void *hostArena() override { return hostMemory.get(); }
+  Bytes hostArenaBytes() const override { return hostAllocated; }
   void recordTimes(OpTime *target) override { times = target; }
   void wait(uint8_t stream, uint32_t event) override;
   void record(uint8_t stream, uint32_t event) override;
@@ -33,6 +35,8 @@ public:
                Bytes bytes) override;
   void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
                  void *data, Bytes bytes) override;
+  void copy(uint8_t stream, uint32_t op,
+            std::span<const CopyPiece> pieces) override;
   void beginGroup(uint8_t stream) override;
   void endGroup(uint8_t stream) override;
   Outcome synchronize(Failure &failure) override;
@@ -47,11 +51,13 @@ protected:
     Send,
     Receive,
     AllReduce,
+    Copy,
     Group
   };
   enum class State : uint8_t { Queued, Posted, Ended };
   struct Command {
     void *data = nullptr;
+    const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
     Bytes bytes = 0;
     uint32_t op = kNone;
     uint32_t number = 0; ///< event, path, or members of the group
@@ -96,6 +102,7 @@ private:
   Advance execute(Stream &stream, Command &command, Failure &failure);
   static uint32_t operationsOf(const Command &command);
   Advance runLaunch(const Command &command, Failure &failure);
+  Advance runCopy(const Command &command);
   Advance drive(Stream &stream, uint32_t first, uint32_t count,
                 Failure &failure);
   bool empty() const;
@@ -107,8 +114,11 @@ private:
     }
   };
 
-  std::unique_ptr<std::byte, FreeArena> memory;
-  Bytes allocated = 0;
+  using Arena = std::unique_ptr<std::byte, FreeArena>;
+  Status allocate(Bytes bytes, const char *what, Arena &arena);
+
+  Arena memory, hostMemory;
+  Bytes allocated = 0, hostAllocated = 0;
   std::vector<Stream> streams;
   /// Per event, the number of the synchronization in which it fired last.
   std::vector<uint32_t> fired;

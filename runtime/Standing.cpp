@@ -189,6 +189,8 @@ static Standing standingInList(const Plan &plan, GlobalRank self,
     return {op, false, describePeer(plan, rank, op)};
   if (isCollective(list.ops[op].op))
     return {op, false, describeOthers(plan, self, op)};
+  if (isCopy(list.ops[op].op))
+    return {op, true, "its copy to end"};
   return {op, true, "the module to return"};
 }
 
@@ -202,6 +204,8 @@ Standing standingOf(const Plan &plan, Id number, const Snapshot &snapshot) {
     return {kNone, false, "the other ranks to load"};
   case Phase::Running:
     return standingInList(plan, globalRank(plan, number), snapshot);
+  case Phase::Saving:
+    return {kNone, true, "its part of the checkpoint to be written"};
   case Phase::Reporting:
     return {kNone, true, "the report of the step"};
   case Phase::Failed:
@@ -220,6 +224,7 @@ static std::string phaseText(Phase phase) {
   case Phase::Ready:
     return "loaded";
   case Phase::Running:
+  case Phase::Saving:
   case Phase::Reporting:
   case Phase::Failed:
     return "step end";

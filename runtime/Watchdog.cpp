@@ -45,6 +45,7 @@ static bool isWatched(Phase phase) {
   switch (phase) {
   case Phase::Loading:
   case Phase::Running:
+  case Phase::Saving:
   case Phase::Reporting:
     return true;
   case Phase::Unloaded:

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 6
+#define SLUICE_MODULE_VERSION 7
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -130,12 +130,19 @@ typedef struct sluice_call {
   void *stream;             /* of the backend; null on the host */
 } sluice_call;
 
-/* A tensor of the parameters, in the model's own order. */
+/* Ranges that an optimizer keeps of a tensor at most. */
+#define SLUICE_MAX_STATES 4
+
+/* A tensor of the parameters, in the model's own order. What the optimizer
+ * keeps of it goes into checkpoints with it: with both and the number of the
+ * step, any stage that has the tensor can go on. */
 typedef struct sluice_tensor {
   const char *name;  /* unique in the model, "block.3.attention.qkv.weight" */
   uint64_t position; /* in the model, the same wherever the stage's cut lies */
   void *data;
   uint64_t bytes;
+  sluice_buffer states[SLUICE_MAX_STATES];
+  uint32_t state_count; /* 0 where the stage is not trained */
 } sluice_tensor;
 
 typedef struct sluice_module {
@@ -182,7 +189,7 @@ typedef struct sluice_module {
   /* Mean loss of the step's microbatches so far; sets *has to 0 on a stage
    * without loss. */
   int (*loss)(void *instance, double *loss, int *has, sluice_error *error);
-  /* Number of tensors, and the n-th; used to save and load. */
+  /* Number of tensors, and the n-th; used to save, and to load after bind. */
   uint32_t (*tensor_count)(void *instance);
   int (*tensor)(void *instance, uint32_t index, sluice_tensor *tensor,
                 sluice_error *error);

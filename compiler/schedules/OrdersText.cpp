@@ -8,6 +8,7 @@
 #include "llvm/ADT/SmallString.h"
 #include "llvm/Support/Path.h"
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
@@ -19,9 +20,12 @@ std::string number(uint64_t value) { return std::to_string(value); }
 
 class OrderReader {
 public:
-  OrderReader(const OrderLimits &limits, Diagnostics &sink)
+  OrderReader(const Actions &all, const OrderLimits &limits, Diagnostics &sink)
       : limits(limits), diagnostics(sink) {
     orders.firstOfRank.push_back(0);
+    for (const Action &action : all.list)
+      if (isCompute(action.op))
+        highest = std::max(highest, action.microbatch);
   }
 
   void rank(const ActionLine &line, std::span<const Action> actions) {
@@ -59,9 +63,7 @@ private:
     if (isMessage(action.op))
       return message(action);
     if (action.microbatch >= limits.microbatches)
-      return fail(action, " is of microbatch " + number(action.microbatch) +
-                              ", there are " + number(limits.microbatches) +
-                              " (pipeline.microbatches)");
+      return tooHigh(action);
     if (action.stage >= limits.stages)
       return fail(action,
                   " is of stage " + number(action.stage) +
@@ -70,6 +72,19 @@ private:
     if (placed(action) && once(action))
       orders.entries.push_back(
           {action.stage, action.microbatch, action.op, joined});
+  }
+
+  /// Told once: the orders of more microbatches than the spec has are full of
+  /// these.
+  void tooHigh(const Action &action) {
+    if (std::exchange(toldMicrobatch, true))
+      return;
+    fail(action, " is of microbatch " + number(action.microbatch) +
+                     ", there are " + number(limits.microbatches) +
+                     " (pipeline.microbatches)");
+    if (highest > action.microbatch)
+      diagnostics.lastError().note("the highest in the orders is " +
+                                   number(highest));
   }
 
   void message(const Action &action) {
@@ -124,7 +139,8 @@ private:
   const OrderLimits &limits;
   Diagnostics &diagnostics;
   const ActionLine *current = nullptr;
-  bool hasMessages = false;
+  bool hasMessages = false, toldMicrobatch = false;
+  Id highest = 0; ///< microbatch
   Orders orders;
   std::vector<Id> rankOfStage;
   llvm::DenseSet<Id> toldStages;
@@ -146,7 +162,7 @@ Orders parseOrders(std::span<const ActionLine> lines, char separator,
                    const OrderLimits &limits, uint32_t &stages,
                    Diagnostics &diagnostics) {
   Actions actions = parseActions(lines, separator, diagnostics);
-  OrderReader reader(limits, diagnostics);
+  OrderReader reader(actions, limits, diagnostics);
   for (Id rank = 0; rank < actions.ranks(); ++rank)
     reader.rank(lines[rank], actions.rank(rank));
   return reader.take(stages);

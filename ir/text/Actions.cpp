@@ -5,6 +5,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -31,16 +32,49 @@ const AsideInfo &info(AsideKind kind) {
   return kAsides[static_cast<unsigned>(kind)];
 }
 
-/// Whether `text` is an operation that a row can hold.
+/// What `text` is that is no operation; its places in the lists are not set.
+std::optional<Aside> parseAside(llvm::StringRef text) {
+  llvm::StringRef type = text.ltrim("0123456789");
+  llvm::StringRef stage = text.drop_back(type.size());
+  for (const AsideInfo &each : kAsides) {
+    if (!type.starts_with(each.text))
+      continue;
+    // Numbers are those of an operation; one without a microbatch gets one.
+    llvm::StringRef microbatch = type.drop_front(each.text.size());
+    Op op = each.send.value_or(Op::Forward);
+    std::string name = (stage + sluice::info(op).text + microbatch).str();
+    if (!each.send)
+      name += "0";
+    std::optional<OpRef> ref = parseOpName(name);
+    if (ref && (each.send || microbatch.empty()))
+      return Aside{ref->stage, each.send ? ref->microbatch : kNone, 0, 0,
+                   static_cast<AsideKind>(&each - kAsides)};
+  }
+  return std::nullopt;
+}
+
+/// Whether `text` is an operation that a row can hold, or an aside.
 bool isAction(llvm::StringRef text) {
   std::optional<OpRef> ref = parseOpName(std::string_view(text));
-  return ref && info(ref->op).perMicrobatch && ref->op != Op::Recompute;
+  return ref ? isActionType(info(ref->op).text, true)
+             : parseAside(text).has_value();
 }
 
 /// A cell as messages quote it: the beginning of one that goes on and on.
 std::string shown(llvm::StringRef text) {
   constexpr size_t kMost = 60;
   return escaped(text.take_front(kMost)) + (text.size() > kMost ? "..." : "");
+}
+
+/// `text` with each of its numbers made 0.
+std::string withSmallNumbers(llvm::StringRef text) {
+  std::string small;
+  for (char c : text)
+    if (!llvm::isDigit(c))
+      small += c;
+    else if (small.empty() || small.back() != '0')
+      small += '0';
+  return small;
 }
 
 /// What is meant by a cell that is no operation, where that can be told.
@@ -53,6 +87,10 @@ std::string meaningOf(llvm::StringRef text, char separator) {
     return std::string(separator == ',' ? "cells are parted by commas"
                                         : "operations are parted by blanks") +
            ", members of a group by semicolons";
+  if (std::string other = withSmallNumbers(text);
+      other != text && isAction(other))
+    return "numbers have no leading zeros and are at most " +
+           std::to_string(kMaxNumber);
   if (isAction(text.upper()))
     return "letters are capital, as in " + shown(text.upper());
   if (!hasStage && isAction("0" + text.str()))
@@ -247,7 +285,7 @@ private:
     std::optional<OpRef> ref = parseOpName(std::string_view(text));
     if (!ref)
       return aside(text);
-    if (!info(ref->op).perMicrobatch || ref->op == Op::Recompute)
+    if (!isInCsv(ref->op))
       return notAnAction(text);
     actions.hasMessages |= isMessage(ref->op);
     actions.list.push_back(
@@ -257,32 +295,17 @@ private:
 
   /// What is no operation of ours: what shards or waits, or a fault.
   bool aside(llvm::StringRef text) {
-    llvm::StringRef type = text.ltrim("0123456789");
-    llvm::StringRef digits = text.drop_back(type.size());
-    for (const AsideInfo &each : kAsides)
-      if (type.starts_with(each.text) &&
-          readAside(text, digits, type.drop_front(each.text.size()), each))
-        return true;
-    if (!digits.empty() && type.rtrim("0123456789") == "BW")
-      return oldLetters(text);
-    return notAnAction(text);
-  }
-
-  bool readAside(llvm::StringRef text, llvm::StringRef stage,
-                 llvm::StringRef microbatch, const AsideInfo &of) {
-    // Numbers are those of an operation; one without a microbatch gets one.
-    Op op = of.send.value_or(Op::Forward);
-    std::string name = (stage + sluice::info(op).text + microbatch).str();
-    if (!of.send)
-      name += "0";
-    std::optional<OpRef> ref = parseOpName(name);
-    if (!ref || (!of.send && !microbatch.empty()))
-      return false;
-    actions.asides.push_back({ref->stage, of.send ? ref->microbatch : kNone,
-                              static_cast<uint32_t>(actions.list.size()),
-                              columnOf(text),
-                              static_cast<AsideKind>(&of - kAsides)});
-    actions.hasMessages |= of.send.has_value();
+    std::optional<Aside> aside = parseAside(text);
+    if (!aside) {
+      llvm::StringRef type = text.ltrim("0123456789");
+      bool isOldName =
+          type.size() != text.size() && type.rtrim("0123456789") == "BW";
+      return isOldName ? oldLetters(text) : notAnAction(text);
+    }
+    aside->before = static_cast<uint32_t>(actions.list.size());
+    aside->column = columnOf(text);
+    actions.hasMessages |= info(aside->kind).send.has_value();
+    actions.asides.push_back(*aside);
     return true;
   }
 
@@ -325,6 +348,16 @@ std::optional<OpRef> sendOf(const Aside &aside) {
 std::string nameOf(const Aside &aside) {
   std::string name = std::to_string(aside.stage) + info(aside.kind).text.str();
   return info(aside.kind).send ? name + std::to_string(aside.microbatch) : name;
+}
+
+bool isActionType(std::string_view type, bool numbered) {
+  std::optional<Op> op = opFromText(type);
+  if (op && isInCsv(*op))
+    return numbered;
+  return std::ranges::any_of(kAsides, [&](const AsideInfo &aside) {
+    return aside.text == llvm::StringRef(type) &&
+           aside.send.has_value() == numbered;
+  });
 }
 
 /// Leaves out of flat lists what `drops` says; `moved(i)` is told in order for

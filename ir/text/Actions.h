@@ -27,6 +27,11 @@
 
 namespace sluice {
 
+/// Whether PyTorch's schedule CSV has the operation.
+constexpr bool isInCsv(Op op) {
+  return info(op).perMicrobatch && op != Op::Recompute && !isCopy(op);
+}
+
 /// One action; of a cell in parentheses, one of its members.
 struct Action {
   Id stage;
@@ -82,6 +87,10 @@ struct Actions {
                                      firstAsideOf[r + 1] - firstAsideOf[r]);
   }
 };
+
+/// Whether `type`, what stands between stage and microbatch in capital letters,
+/// is one of a row's operations or asides; `numbered` if a microbatch follows.
+bool isActionType(std::string_view type, bool numbered);
 
 /// Leaves out messages and waits for them.
 void dropMessages(Actions &actions);

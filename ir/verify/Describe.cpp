@@ -7,17 +7,13 @@
 namespace sluice::verify {
 namespace {
 
-const PlanOp &opAt(const Plan &plan, OpPlace at) {
-  return plan.ranks[at.rank].ops[at.index];
-}
-
 /// Whether the names of a send and a receive are those of one message.
 bool carrySame(const Plan &plan, const PlanOp &one, const PlanOp &other) {
   if (info(one.op).mate != other.op || one.microbatch != other.microbatch)
     return false;
   if (!info(one.op).perMicrobatch)
     return true;
-  bool up = one.op == Op::SendForward || one.op == Op::RecvBackward;
+  bool up = isWithLater(one.op);
   auto stages = up ? std::pair(one.stage, other.stage)
                    : std::pair(other.stage, one.stage);
   auto edge = std::lower_bound( // they are sorted
@@ -83,7 +79,7 @@ std::string storyStep(const Plan &plan, uint32_t buffered, OpPlace from,
     return rank + " ends " + waiter + " together with " + awaited +
            ", which is in the same group";
   case Link::Event:
-    return rank + " starts " + waiter + " only after the event of " + awaited;
+    return rank + " starts " + waiter + " only after the end of " + awaited;
   case Link::Need:
     return rank + " starts " + waiter + " only after " + awaited +
            ", which it needs";

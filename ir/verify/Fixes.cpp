@@ -13,18 +13,11 @@
 namespace sluice::verify {
 namespace {
 
-/// How an operation is moved.
-enum class Move : uint8_t { Before, Grouped, Behind };
-
 /// `moved` goes before `other`, into its group, or behind it.
 struct Change {
   OpPlace moved, other;
   Move move;
 };
-
-const PlanOp &opAt(const Plan &plan, OpPlace at) {
-  return plan.ranks[at.rank].ops[at.index];
-}
 
 /// Positions [first, second) of the group of `at`, or of itself.
 std::pair<uint32_t, uint32_t> unitOf(const RankPlan &rank, uint32_t at) {
@@ -149,6 +142,9 @@ std::vector<Change> candidatesOf(const Plan &plan,
     if (link == Link::Need || (link == Link::Event && isGroup)) {
       add(to, from, Move::Before);
       add(from, to, Move::Behind);
+    } else if (link == Link::Group) { // it holds up `from`, if not what is late
+      add(to, from, Move::Behind);
+      add(from, to, Move::Before);
     }
   }
   std::vector<Turn> turns = turnsOf(plan, cycle);
@@ -346,24 +342,17 @@ private:
 
   /// Proves `changedPlan` as far as a deadlock is; what else it has must be
   /// what was there before, once there is none.
-  bool prove(const Plan &changedPlan, Cycles &cycles) const {
+  bool prove(const Plan &changedPlan, Cycles &cycles) {
     Result result;
     Report report(result);
     PlanIndex index(changedPlan);
     if (!indexPlan(index, /*structureChecked=*/false, report))
       return false;
-    checkCompleteness(index, report);
-    bool once = options.buffers || checkMessagesOnce(index, report);
-    if (!once || !matchMessages(index, report) ||
-        !matchCollectives(index, report))
+    if (!checkOperations(index, options, report))
       return false;
-    if (!options.buffers)
-      checkDependences(index, once, report);
-    cycles = deadlocksOf(index, options);
-    if (options.buffers && cycles.empty()) {
-      checkFlow(index, report);
-      checkMemory(index, report);
-    }
+    cycles = deadlocksOf(index, options, effort);
+    if (options.buffers && cycles.empty())
+      checkBuffers(index, report);
     return report.count() <= otherFaults;
   }
 
@@ -371,7 +360,8 @@ private:
   const Plan &plan;
   Options options;
   uint64_t otherFaults;
-  uint64_t left; ///< how often a plan may be proved
+  uint64_t left;                ///< how often a plan may be proved
+  uint64_t effort = 20'000'000; ///< for the cycles of all
 };
 
 std::string namesOf(const Plan &plan, Id rank,
@@ -387,24 +377,28 @@ std::string namesOf(const Plan &plan, Id rank,
 
 /// ": what to change".
 std::string wordsOf(const Plan &plan, const Fix &fix) {
-  Move move = fix.behind ? Move::Behind : Move::Before;
-  std::vector<uint32_t> moved = movedBy(plan, {fix.moved, fix.other, move});
+  std::vector<uint32_t> moved = movedBy(plan, {fix.moved, fix.other, fix.move});
   std::string names = namesOf(plan, fix.moved.rank, moved);
   std::string other = nameOf(plan, fix.other);
-  if (fix.behind)
+  Id group = opAt(plan, fix.other).group;
+  if (fix.move == Move::Before && group != kNone &&
+      opAt(plan, fix.moved).group == group)
+    return ": take " + names + " out of its group, before it";
+  if (fix.move == Move::Behind)
     return (opAt(plan, fix.moved).group != kNone
                 ? ": take " + names + " out of its group, behind "
                 : ": move " + names + " behind ") +
            other;
-  if (fix.grouped && opAt(plan, fix.other).group != kNone)
+  bool isGrouped = fix.orGrouped || fix.move == Move::Grouped;
+  if (isGrouped && group != kNone)
     return ": add " + names + " to the group of " + other;
   bool messages = isMessage(opAt(plan, fix.moved).op) &&
                   isMessage(opAt(plan, fix.other).op);
   std::string together = messages ? "send " : "put ";
-  if (!fix.before)
+  if (fix.move == Move::Grouped)
     return ": " + together + names + " and " + other + " in one group";
   return ": post " + names + " before " + other +
-         (fix.grouped ? ", or " + together + "them in one group" : "");
+         (fix.orGrouped ? ", or " + together + "them in one group" : "");
 }
 
 /// The fix that `change` stands for.
@@ -412,11 +406,11 @@ Fix fixOf(const Plan &plan, const Change &change, bool holds,
           bool holdsGrouped) {
   bool canGroup = change.move == Move::Before &&
                   isPossible(plan, {change.moved, change.other, Move::Grouped});
-  return {.moved = change.moved,
-          .other = change.other,
-          .before = change.move == Move::Before && (holds || !canGroup),
-          .grouped = canGroup && holdsGrouped,
-          .behind = change.move == Move::Behind};
+  Fix fix{change.moved, change.other, change.move};
+  if (canGroup && !holds)
+    fix.move = Move::Grouped;
+  fix.orGrouped = canGroup && holds && holdsGrouped;
+  return fix;
 }
 
 /// Gives each of `deadlocks` its fix, the `nth` candidate of each; false if

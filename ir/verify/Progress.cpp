@@ -58,7 +58,8 @@ bool holdsAtOnce(const PlanIndex &index) {
 
 void reportDeadlocks(const Plan &plan, const Machine &machine,
                      const Options &options, Report &report) {
-  for (std::vector<OpPlace> &cycle : machine.witnesses()) {
+  uint64_t effort = kCycleEffort;
+  for (std::vector<OpPlace> &cycle : machine.witnesses(effort)) {
     if (!report.admits(FindingKind::Deadlock))
       continue;
     OpPlace place = cycle.front();
@@ -94,9 +95,10 @@ void checkProgress(const PlanIndex &index, const Options &options,
       continue;
     if (!holds)
       reportDeadlocks(index.plan, machine, options, report);
-    bool rendezvous = options.buffered == 0 ? holds : machine.run(0);
-    result.minBuffering =
-        rendezvous ? 0 : leastBuffering(machine, longestChannel(index));
+    if (options.buffered == 0 ? holds : machine.run(0))
+      result.minBuffering = 0;
+    else if (options.remedies)
+      result.minBuffering = leastBuffering(machine, longestChannel(index));
   }
   if (index.isTurned) {
     result.holds.fill(false);
@@ -104,14 +106,14 @@ void checkProgress(const PlanIndex &index, const Options &options,
   }
 }
 
-std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
-                                              const Options &options) {
+std::vector<std::vector<OpPlace>>
+deadlocksOf(const PlanIndex &index, const Options &options, uint64_t &effort) {
   if (holdsAtOnce(index))
     return {};
   Machine machine(index, options.progress);
   if (machine.run(options.buffered))
     return {};
-  return machine.witnesses();
+  return machine.witnesses(effort);
 }
 
 } // namespace sluice::verify

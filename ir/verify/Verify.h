@@ -76,6 +76,9 @@ struct Options {
   /// True for a plan that a reader has handed over, who refuses numbers out of
   /// range (ir/PlanStructure.h): they are not looked at again.
   bool structureChecked = false;
+  /// False: neither the least buffering nor changes of order that would mend a
+  /// deadlock are looked for.
+  bool remedies = true;
 };
 
 /// An operation of a plan: position in the list of its rank.
@@ -92,19 +95,22 @@ struct Step {
   OpPlace from, to; ///< two of the cycle; next to each other but in such a run
 };
 
+/// Where a message or a collective is moved, and with it what of its channel
+/// stands between.
+enum class Move : uint8_t {
+  Before,  ///< right before another operation, or before its group
+  Grouped, ///< into the group of another, or both into one
+  Behind,  ///< right behind another, out of its group
+};
+
 /// A change of the list of a rank that helps against a deadlock. It was tried:
 /// the plan was proved again with it and those of all other deadlocks, and
 /// where others showed up then, with theirs, a few times over.
 struct Fix {
   OpPlace moved; ///< a message or a collective
   OpPlace other; ///< of the same rank
-  /// With `moved` right before `other`, or before the group of that, and so
-  /// what of its channel stands between.
-  bool before = false;
-  /// With `moved` and `other` in one group: that of `other`, if it is in one.
-  bool grouped = false;
-  /// With `moved` right behind `other`, out of its group.
-  bool behind = false;
+  Move move = Move::Before;
+  bool orGrouped = false; ///< Move::Grouped would do as well
 };
 
 struct Finding {
@@ -116,6 +122,8 @@ struct Finding {
   std::optional<OpPlace> meets = std::nullopt;
   std::vector<Step> story = {};          ///< of the cycle
   std::optional<Fix> fix = std::nullopt; ///< of a deadlock, where one is known
+  /// Of one that stands for others of its kind: how many these are.
+  uint64_t untold = 0;
 };
 
 /// What a verification found.
@@ -125,7 +133,8 @@ struct Result {
   /// Per progress model: no cycle (and no mismatch).
   std::array<bool, std::size(kProgressModels)> holds{};
   /// Least N of `buffered:N` under which the plan holds under the chosen
-  /// progress model: 0 if it holds as it is, none if no N helps.
+  /// progress model: 0 if it holds as it is, none if no N helps or none was
+  /// looked for.
   std::optional<uint32_t> minBuffering;
 
   bool ok() const { return errors.empty(); }

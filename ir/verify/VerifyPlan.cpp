@@ -34,6 +34,7 @@ void Report::finish() {
       error(which, last == result.errors.rend() ? std::nullopt : last->place,
             "and " + std::to_string(counts[kind] - kMaxOfKind) +
                 " more of kind " + std::string(findingKindName(which)));
+      result.errors.back().untold = counts[kind] - kMaxOfKind;
     }
 }
 
@@ -65,26 +66,34 @@ void checkMemory(const PlanIndex &index, Report &report) {
   }
 }
 
+bool checkOperations(PlanIndex &index, const Options &options, Report &report) {
+  checkCompleteness(index, report);
+  checkNorms(index, report);
+  bool once = options.buffers || checkMessagesOnce(index, report);
+  bool messagesMatch = once && matchMessages(index, report);
+  if (!options.buffers)
+    checkDependences(index, once, report);
+  return matchCollectives(index, report) && messagesMatch;
+}
+
+void checkBuffers(const PlanIndex &index, Report &report) {
+  compareGroupOrders(index, report);
+  checkFlow(index, report);
+  checkMemory(index, report);
+}
+
 Result verifyPlan(const Plan &plan, const Options &options) {
   Result result;
   Report report(result);
   PlanIndex index(plan);
   if (indexPlan(index, options.structureChecked, report)) {
-    checkCompleteness(index, report);
-    checkNorms(index, report);
-    bool once = options.buffers || checkMessagesOnce(index, report);
-    bool messagesMatch = once && matchMessages(index, report);
-    if (!options.buffers)
-      checkDependences(index, once, report);
-    if (matchCollectives(index, report) && messagesMatch)
+    if (checkOperations(index, options, report))
       checkProgress(index, options, report, result);
-    if (options.buffers) {
-      compareGroupOrders(index, report);
-      checkFlow(index, report);
-      checkMemory(index, report);
-    }
+    if (options.buffers)
+      checkBuffers(index, report);
   }
-  if (uint64_t deadlocks = report.count(FindingKind::Deadlock); deadlocks != 0)
+  if (uint64_t deadlocks = report.count(FindingKind::Deadlock);
+      deadlocks != 0 && options.remedies)
     nameFixes(plan, options, deadlocks <= Report::kMaxOfKind,
               report.count() - deadlocks, result);
   report.finish();

@@ -124,6 +124,7 @@ void MpiPeers::flush(double seconds) {
 void MpiPeers::listen(Listener *next) {
   const std::lock_guard lock(listening);
   listener = next;
+  listened |= next != nullptr;
 }
 
 void MpiPeers::run() {
@@ -241,7 +242,8 @@ void MpiPeers::split(Id from, std::string_view frames) {
   while (frames.size() >= sizeof(size)) {
     std::memcpy(&size, frames.data(), sizeof(size));
     frames.remove_prefix(sizeof(size));
-    unheard.emplace_back(from, frames.substr(0, size));
+    if (size != 0 || unheard.empty() || unheard.back().first != from)
+      unheard.emplace_back(from, frames.substr(0, size));
     frames.remove_prefix(std::min<size_t>(size, frames.size()));
   }
 }
@@ -258,10 +260,22 @@ bool MpiPeers::deliver() {
   return any;
 }
 
+void MpiPeers::tellPresence() {
+  const int64_t now = nowNanoseconds();
+  if (now < nextPresence)
+    return;
+  nextPresence = now + std::max<int64_t>(100, session.size) * 1'000'000;
+  for (Id to = 0; to < count(); ++to)
+    if (to != self())
+      post(to, "");
+}
+
 void MpiPeers::tick() {
   const std::lock_guard lock(listening);
   if (listener)
     listener->tick();
+  else if (!listened)
+    tellPresence();
 }
 
 } // namespace sluice::runtime::mpi

@@ -4,7 +4,8 @@
 // looks for some a few microseconds after the last came or went, then more and
 // more seldom, down to some hundred times a second; what is posted here wakes
 // it. By that it also drives what MPI has under way while the rank's thread
-// computes.
+// computes. While nobody listens yet, since the program still reads
+// or compiles, it posts empty letters, which say that the process is there.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_MPI_MPIPEERS_H
@@ -66,12 +67,14 @@ private:
   bool deliver();
   void split(Id from, std::string_view frames);
   void tick();
+  void tellPresence();
   bool isSent();
 
   const Session &session;
   int64_t offset = 0;
   std::deque<Incoming> incoming; ///< of the thread alone, as is:
   std::deque<std::pair<Id, std::string>> unheard;
+  int64_t nextPresence = 0;
 
   std::mutex mutex; ///< guards `waiting` of all, and what follows
   std::condition_variable posted;
@@ -84,7 +87,8 @@ private:
   /// Held during a call of the listener; it may call `listen`.
   std::recursive_mutex listening;
   Listener *listener = nullptr;
-  std::thread thread; ///< last: it uses all of the above
+  bool listened = false; ///< somebody ever did
+  std::thread thread;    ///< last: it uses all of the above
 };
 
 } // namespace sluice::runtime::mpi

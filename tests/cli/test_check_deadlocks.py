@@ -165,7 +165,7 @@ class Needs(CheckCsv):
         self.assertEqual([step["op"] for step in deadlock["cycle"]], ["1SEND_F0", "1F0", "1RECV_F0"])
         self.assertEqual([note["message"] for note in deadlock["notes"][:3]],
                          ["rank 1 starts 1SEND_F0 only after 1F0, which it needs",
-                          "rank 1 starts 1F0 only after the event of 1RECV_F0",
+                          "rank 1 starts 1F0 only after the end of 1RECV_F0",
                           "rank 1 ends 1RECV_F0 together with 1SEND_F0, which is in the same group"])
         for progress in ("pair", "edge"):
             self.assertEqual([error["kind"] for error in self.check(csv, f"--progress={progress}")["errors"]],

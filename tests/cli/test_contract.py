@@ -46,8 +46,7 @@ class Contract(ToolTest):
 
     def test_planned_parts_say_so(self):
         spec = self.write("job.yaml", chain())
-        for arguments, what in ((("run", spec, "--backend=mpi"), "--backend=mpi"),
-                                (("run", spec, "--backend=cuda"), "--backend=cuda"),
+        for arguments, what in ((("run", spec, "--backend=cuda"), "--backend=cuda"),
                                 (("run", spec, "--devices=2"), "--devices"),
                                 (("tune", spec), "the command 'tune'")):
             self.assertEqual(self.refused(2, *arguments), f"error: {what} is not supported yet\n")
@@ -254,7 +253,7 @@ class Contract(ToolTest):
         done = run("compile", spec, "--emit=ops", "--print-ir-after-all", "--time-passes")
         self.assertEqual(done.returncode, 0)
         for name in ("build-model", "partition", "build-graph", "warmup", "schedule", "verify-schedule", "simulate",
-                     "lower", "annotate-plan", "assign-buffers", "verify-plan"):
+                     "lower", "offload", "annotate-plan", "assign-buffers", "verify-plan"):
             self.assertIn(f"# after {name}\n", done.stderr)
             self.assertRegex(done.stderr, rf"(?m)^ +[\d.]+ ms  {name}$")
         self.assertTrue(done.stdout.startswith("rank 0: 0F0"))

@@ -91,6 +91,16 @@ class Weights(Mpirun):
     def test_four_processes_in_two_replicas(self):
         self.check_same(4, ranks=2, replicas=2, more=", clip_norm: 0.1")
 
+    def test_goes_on_from_a_checkpoint_of_other_processes(self):
+        whole, here = self.folder / "whole", self.folder / "here"
+        self.ok("run", self.spec(ranks=1), f"--save={whole}", "-q")
+        for ranks, steps in (4, 2), (2, 3):
+            done = self.mpirun(ranks, "run", self.spec(ranks=ranks), f"--steps={steps}", f"--save={here}",
+                               "--checkpoint-dir=points")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("goes on from points/step-2\n"), 1, done.stderr)
+        self.assertEqual(here.read_bytes(), whole.read_bytes())
+
     def test_timelines(self):
         done = self.mpirun(2, "run", self.spec(ranks=2), "--timeline=out")
         self.assertEqual(done.returncode, 0, done.stderr)

@@ -132,7 +132,9 @@ TEST_CASE("schedule orders: cells that are no operation") {
             "3:59: " +
             notAnOperation("0F") + "3:59: " + notAnOperation("0F1x") +
             "3:59: " + notAnOperation("0UNSHARD1") +
-            "3:59: " + notAnOperation("00F1"));
+            "3:59: error: '00F1' is not an operation; numbers have no leading "
+            "zeros "
+            "and are at most 2147483647\n");
   CHECK(told("0F0 0R0 0STEP") ==
         "3:59: " + notAnOperation("0R0") + "3:59: " + notAnOperation("0STEP"));
   CHECK(told("0F0 0SEND_F0 0F1 0RECV_B0 0B0 0B1") ==
@@ -148,6 +150,10 @@ TEST_CASE("schedule orders: cells that are no operation") {
 }
 
 TEST_CASE("schedule orders: numbers out of range") {
+  CHECK(told("0F0 0F1 0F2 0F3 0F4") ==
+        "3:59: error: 0F2 is of microbatch 2, there are 2 "
+        "(pipeline.microbatches)\n"
+        "note: the highest in the orders is 4\n");
   CHECK(told("0F0 0F2") == "3:59: error: 0F2 is of microbatch 2, there are 2 "
                            "(pipeline.microbatches)\n");
   CHECK(toldBy(Compiled(section(1, "{orders: [\"0F0 2F0\"]}, "

@@ -144,8 +144,8 @@ TEST_CASE("verify: a group that needs its own receive never starts") {
   CHECK(first.kind == FindingKind::Deadlock);
   CHECK(verify::describe(plan, first) ==
         "1SEND_F0 waits for 1RECV_F0 of its own group, which ends only as a "
-        "whole (progress: rank): post 1RECV_F0 before 1SEND_F0\n"
-        "  rank 1 starts 1SEND_F0 (spec.yaml:11) only after the event of "
+        "whole (progress: rank): take 1RECV_F0 out of its group, before it\n"
+        "  rank 1 starts 1SEND_F0 (spec.yaml:11) only after the end of "
         "1RECV_F0\n"
         "  rank 1 ends 1RECV_F0 (spec.yaml:11) together with 1SEND_F0, which "
         "is in the same group");
@@ -174,6 +174,13 @@ TEST_CASE("verify: a group whose receive needs what the group ends") {
         "  rank 2 at 3RECV_F0 (spec.yaml:13) waits for rank 1 to reach "
         "2SEND_F0\n"
         "  rank 1 reaches 2SEND_F0 (spec.yaml:12) only after 2RECV_F0\n");
+  for (Progress progress : {Progress::Edge, Progress::Stream}) {
+    std::vector<Finding> errors =
+        verify::verifyPlan(grouped, {.progress = progress}).errors;
+    REQUIRE(errors.size() == 1);
+    CHECK(errors[0].message.ends_with(
+        "): take 3RECV_F0 out of its group, behind 1RECV_F0"));
+  }
   lists[2] = "1RECV_F0 1F0 1SEND_F0 3RECV_F0 3F0";
   CHECK(verify::verifyPlan(buildPlan(net, lists)).ok());
 }

@@ -56,10 +56,11 @@ TEST_CASE("runtime: a table that does not fit is refused",
   CHECK(checkModule(nullptr, "module x.so").message() ==
         "module x.so gives no module");
   sluice_module table = *sluice_synthetic_module();
-  table.version = 7;
+  table.version = SLUICE_MODULE_VERSION + 1;
   CHECK(checkModule(&table, "module x.so").message() ==
-        "module x.so has version 7 of the interface of stage modules, this "
-        "program 6");
+        "module x.so has version " + std::to_string(SLUICE_MODULE_VERSION + 1) +
+            " of the interface of stage modules, this program " +
+            std::to_string(SLUICE_MODULE_VERSION));
   table = *sluice_synthetic_module();
   table.backward_weight = nullptr;
   const Status status = checkModule(&table, "module x.so");

@@ -146,11 +146,19 @@ struct Flags {
       cl::value_desc("time"),
       cl::sub(run),
       cl::cat(category),
-      cl::desc("how long a rank may stand still before the run is ended; "
+      cl::desc("how long a rank may stand still, or its process not be heard "
+               "of, before the run is ended; "
                "seconds, or with a unit (default 60s)")};
   cl::opt<std::string> save{"save", cl::value_desc("file"), cl::sub(run),
                             cl::cat(category),
                             cl::desc("write the trained weights")};
+  cl::opt<std::string> checkpointDir{
+      "checkpoint-dir", cl::value_desc("dir"), cl::sub(run), cl::cat(category),
+      cl::desc("write checkpoints there, the two newest are kept; where there "
+               "is one, go on from it")};
+  cl::opt<std::string> checkpointEvery{
+      "checkpoint-every", cl::value_desc("n"), cl::sub(run), cl::cat(category),
+      cl::desc("steps between checkpoints (default: one after the last step)")};
   cl::opt<std::string> timeline{
       "timeline", cl::value_desc("stem"), cl::sub(run), cl::cat(category),
       cl::desc("write STEM.predicted and STEM.measured as .svg and .trace")};
@@ -281,15 +289,28 @@ bool Flags::readRun(Arguments &arguments, llvm::raw_ostream &errors) const {
   TimeUnit unit = time->unit.value_or(TimeUnit::Unit);
   arguments.timeoutSeconds =
       static_cast<double>(time->ticks) / static_cast<double>(ticksPer(unit));
+  bool ok = true;
   uint64_t count = 0;
-  if (!steps.getNumOccurrences())
-    return true;
-  if (llvm::StringRef(steps).getAsInteger(10, count)) {
+  if (steps.getNumOccurrences() &&
+      llvm::StringRef(steps).getAsInteger(10, count)) {
     errors << "error: --steps=" << escaped(steps) << " is not a count\n";
-    return false;
+    ok = false;
+  } else if (steps.getNumOccurrences()) {
+    arguments.steps = count;
   }
-  arguments.steps = count;
-  return true;
+  if (!checkpointEvery.getNumOccurrences())
+    return ok;
+  if (llvm::StringRef(checkpointEvery)
+          .getAsInteger(10, arguments.checkpointEvery) ||
+      arguments.checkpointEvery == 0) {
+    errors << "error: --checkpoint-every=" << escaped(checkpointEvery)
+           << " is not a count from 1\n";
+    ok = false;
+  } else if (checkpointDir.empty()) {
+    errors << "error: --checkpoint-every needs --checkpoint-dir\n";
+    ok = false;
+  }
+  return ok;
 }
 
 bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
@@ -304,6 +325,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.module = module;
   arguments.data = data;
   arguments.save = save;
+  arguments.checkpointDir = checkpointDir;
   arguments.timeline = timeline;
   arguments.printAfter.assign(printAfter.begin(), printAfter.end());
   if (printAfterAll)
@@ -315,7 +337,8 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   bool ok = readOverrides(arguments, errors);
   ok = checkPassNames(arguments.printAfter, errors) && ok;
   for (const cl::opt<std::string> *option :
-       {&output, &backend, &logDir, &module, &data, &save, &timeline})
+       {&output, &backend, &logDir, &module, &data, &save, &checkpointDir,
+        &timeline})
     if (option->getNumOccurrences() && option->empty()) {
       errors << "error: -" << (option->ArgStr.size() > 1 ? "-" : "")
              << option->ArgStr << " has no value\n";

@@ -32,6 +32,8 @@ struct Arguments {
   std::optional<uint64_t> steps;
   double timeoutSeconds = 60;
   std::string save;
+  std::string checkpointDir;
+  uint64_t checkpointEvery = 0;
   std::string timeline; ///< stem of the pictures and traces of a run
 
   std::vector<Override> overrides;

@@ -1,8 +1,11 @@
 #include "tools/sluice/CsvNotes.h"
 
+#include "tools/sluice/CsvTrial.h"
+
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace sluice {
 
@@ -16,12 +19,17 @@ public:
   Notes(const CsvSchedule &of, const Plan *by, const verify::Result &in,
         const verify::Finding &about)
       : csv(of), plan(by && of.actions.hasMessages ? by : nullptr), result(in),
-        finding(about) {}
+        finding(about),
+        trials(kFewest + kEffort / (of.actions.list.size() + 1)) {}
 
   /// Of the finding that is the `nth` of its kind.
   std::vector<CsvNote> take(size_t nth) {
     for (const verify::Step &each : finding.story)
       step(each);
+    if (finding.untold != 0)
+      return {};
+    if (nth >= kTried)
+      trials = 0;
     switch (finding.kind) {
     case FindingKind::Deadlock:
       mendDeadlock(nth);
@@ -45,6 +53,10 @@ public:
   }
 
 private:
+  static constexpr size_t kTried = 3;        ///< findings of a kind
+  static constexpr size_t kFewest = 3;       ///< trials for each
+  static constexpr size_t kEffort = 300'000; ///< actions in more of them
+
   void note(std::string message, SourceLocation where = {}) {
     notes.push_back({std::move(message), where});
   }
@@ -92,13 +104,12 @@ private:
   }
 
   void mendDeadlock(size_t nth) {
-    constexpr size_t kTried = 3; // of the others only the story is told
-    if (nth < kTried)
-      for (const Held &each : held)
-        if (helpsMoved(each))
-          note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
-               " behind " + csv.nameAt(each.op));
-    if (finding.fix && finding.fix->grouped)
+    for (const Held &each : held)
+      if (helpsMoved(each))
+        note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
+             " behind " + csv.nameAt(each.op));
+    if (finding.fix &&
+        (finding.fix->orGrouped || finding.fix->move == verify::Move::Grouped))
       note("in one group: " + groupOf(*finding.fix),
            csv.locate(finding.fix->other));
     if (nth == 0 && csv.orderHolds)
@@ -118,25 +129,44 @@ private:
 
   /// Whether fewer deadlocks are left where the wait stands behind what it
   /// holds back.
-  bool helpsMoved(const Held &of) const {
-    Actions moved = csv.actions;
-    Id rank = of.op.rank;
-    auto begin = moved.asides.begin() + moved.firstAsideOf[rank];
-    auto end = moved.asides.begin() + moved.firstAsideOf[rank + 1];
-    (begin + of.wait)->before = moved.firstOfRank[rank] + of.op.index + 1;
-    std::stable_sort(begin, end, [](const Aside &one, const Aside &other) {
-      return one.before < other.before;
-    });
-    Diagnostics faults;
-    std::optional<Plan> other = planOfActions(moved, csv.lines, {}, faults);
-    return other && deadlocksIn(verify::verifyPlan(*other, csv.proved)) <
-                        deadlocksIn(result);
+  bool helpsMoved(const Held &of) {
+    CsvTrial trial(csv, of.op.rank);
+    trial.move(trial.cellOfAside(of.wait), trial.cellOf(of.op.index),
+               /*behind=*/true);
+    std::optional<Faults> left = prove(trial);
+    return left && left->deadlocks < own().deadlocks;
   }
 
-  static size_t deadlocksIn(const verify::Result &of) {
-    return llvm::count_if(of.errors, [](const verify::Finding &each) {
-      return each.kind == FindingKind::Deadlock;
-    });
+  struct Faults {
+    size_t deadlocks = 0;
+    size_t others = 0;
+  };
+  static Faults faultsOf(std::span<const verify::Finding> errors) {
+    Faults faults;
+    for (const verify::Finding &each : errors)
+      ++(each.kind == FindingKind::Deadlock ? faults.deadlocks : faults.others);
+    return faults;
+  }
+
+  /// Those of the file's own plan.
+  Faults own() const {
+    return faultsOf(std::span(result.errors).first(csv.ofPlan));
+  }
+
+  /// What is left of the faults; none if it cannot be told, or not in time.
+  std::optional<Faults> prove(const CsvTrial &trial) {
+    if (trials == 0)
+      return std::nullopt;
+    --trials;
+    std::optional<verify::Result> left = trial.prove();
+    return left ? std::optional(faultsOf(left->errors)) : std::nullopt;
+  }
+
+  /// Whether the file has fewer faults with a change, deadlocks apart: those
+  /// show up only where messages match.
+  bool helps(const CsvTrial &trial) {
+    std::optional<Faults> left = prove(trial);
+    return left && left->others < own().others;
   }
 
   /// The cell that holds both, with what is in the group of the first.
@@ -163,16 +193,85 @@ private:
     const Channel &channel = plan->channels[op.channel];
     Id rank = isSend(op.op) ? channel.destination : channel.source;
     std::optional<OpPlace> stands = find(rank, mate);
+    std::optional<OpPlace> met = counterpart(at, rank);
     if (!stands)
-      return addMate(rank, mate);
-    if (std::optional<OpPlace> met = counterpart(at, rank))
-      stands = met;
-    note(csv.nameAt(*stands) + " is here", csv.locate(*stands));
+      return addMate(rank, mate, op.channel, met);
+    note(csv.nameAt(met ? *met : *stands) + " is here",
+         csv.locate(met ? *met : *stands));
+    if (!met)
+      return;
+    std::vector<Reorder> orders;
+    swaps(*stands, *met, orders);
+    OpRef due{info(opAt(*met).op).mate, peerOf(opAt(*met)),
+              opAt(*met).microbatch};
+    if (std::optional<OpPlace> here = find(at.rank, due))
+      swaps(*here, at, orders);
+    reorder(orders);
+  }
+
+  enum class Way : uint8_t { Before, Behind, Swapped };
+  /// A message that goes before another of its row, behind it, or to its place.
+  struct Reorder {
+    OpPlace moved, other;
+    Way way;
+  };
+
+  /// The ways to have `late` before `early`.
+  static void swaps(OpPlace late, OpPlace early, std::vector<Reorder> &to) {
+    if (late.index <= early.index)
+      return;
+    to.push_back({late, early, Way::Before});
+    to.push_back({early, late, Way::Behind});
+    to.push_back({early, late, Way::Swapped});
+  }
+
+  CsvTrial trialOf(const Reorder &of) const {
+    CsvTrial trial(csv, of.moved.rank);
+    size_t moved = trial.cellOf(of.moved.index);
+    size_t other = trial.cellOf(of.other.index);
+    if (of.way == Way::Swapped)
+      trial.swap(moved, other);
+    else
+      trial.move(moved, other, of.way == Way::Behind);
+    return trial;
+  }
+
+  std::string wordsOf(const Reorder &of) const {
+    std::string moved = csv.nameAt(of.moved), other = csv.nameAt(of.other);
+    std::string row = " (" + rowOf(of.moved.rank) + ")";
+    if (of.way == Way::Swapped)
+      return "swap " + moved + " and " + other + row;
+    std::string way = of.way == Way::Behind ? " behind " : " before ";
+    Id group = opAt(of.moved).group;
+    if (group != kNone && group == opAt(of.other).group)
+      return "take " + moved + " out of its group," + way + "it" + row;
+    return "move " + moved + way + wholeOf(of.other) + row;
+  }
+
+  /// A cell, which may hold more than one operation.
+  std::string wholeOf(OpPlace at) const {
+    return (opAt(at).group == kNone ? "" : "the group of ") + csv.nameAt(at);
+  }
+
+  /// Tells the one of `orders` that leaves the fewest faults.
+  void reorder(std::span<const Reorder> orders) {
+    const Reorder *best = nullptr;
+    Faults least = own();
+    least.deadlocks = 0; // it may have more
+    for (const Reorder &each : orders) {
+      std::optional<Faults> left = prove(trialOf(each));
+      if (!left || std::tie(left->others, left->deadlocks) >=
+                       std::tie(least.others, least.deadlocks))
+        continue;
+      best = &each;
+      least = *left;
+    }
+    if (best)
+      note(wordsOf(*best), csv.locate(best->moved));
   }
 
   static Id peerOf(const PlanOp &op) {
-    bool up = op.op == Op::SendForward || op.op == Op::RecvBackward;
-    return up ? op.stage + 1 : op.stage - 1;
+    return isWithLater(op.op) ? op.stage + 1 : op.stage - 1;
   }
 
   std::optional<OpPlace> find(Id rank, const OpRef &name) const {
@@ -204,20 +303,47 @@ private:
   }
 
   /// Where a message is to be added: a receive before what needs it, a send
-  /// behind what makes it.
-  void addMate(Id rank, const OpRef &mate) {
-    bool forward = info(mate.op).payload == Payload::Activation;
-    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput}) {
-      std::optional<OpPlace> at =
-          forward == (op == Op::Forward)
-              ? find(rank, {op, mate.stage, mate.microbatch})
-              : std::nullopt;
-      if (at)
-        note("add " + nameOf(mate) +
-                 (isSend(mate.op) ? " behind " : " before ") + csv.nameAt(*at) +
-                 " (" + rowOf(rank) + ")",
-             csv.locate(*at));
-    }
+  /// behind what makes it; or, if that does not help, before the message that
+  /// stands in its place, or behind the last one there.
+  void addMate(Id rank, const OpRef &mate, Id channel,
+               std::optional<OpPlace> met) {
+    std::string name = "add " + nameOf(mate);
+    std::string row = " (" + rowOf(rank) + ")";
+    auto helpsAt = [&](std::optional<OpPlace> cell, bool behind) {
+      if (!cell)
+        return false;
+      CsvTrial trial(csv, rank);
+      trial.insert(trial.cellOf(cell->index), behind, mate);
+      if (!helps(trial))
+        return false;
+      note(name + (behind ? " behind " : " before ") + wholeOf(*cell) + row,
+           csv.locate(*cell));
+      return true;
+    };
+    if (!helpsAt(userOf(rank, mate), isSend(mate.op)) &&
+        !helpsAt(met, /*behind=*/false) &&
+        !helpsAt(lastOn(rank, channel, isSend(mate.op)), /*behind=*/true))
+      note(name + " to row " + std::to_string(csv.lines[rank].where.line));
+  }
+
+  /// The last message of one end of a channel.
+  std::optional<OpPlace> lastOn(Id rank, Id channel, bool sends) const {
+    const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
+    for (size_t i = ops.size(); i-- > 0;)
+      if (ops[i].channel == channel && isMessage(ops[i].op) &&
+          isSend(ops[i].op) == sends)
+        return OpPlace{rank, static_cast<uint32_t>(i)};
+    return std::nullopt;
+  }
+
+  /// What takes a received message, or makes the one that is sent.
+  std::optional<OpPlace> userOf(Id rank, const OpRef &message) const {
+    std::optional<OpPlace> user;
+    bool forward = info(message.op).payload == Payload::Activation;
+    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput})
+      if (!user && forward == (op == Op::Forward))
+        user = find(rank, {op, message.stage, message.microbatch});
+    return user;
   }
 
   //===--------------------------------------------------------------------===//
@@ -244,6 +370,7 @@ private:
   const verify::Finding &finding;
   std::vector<CsvNote> notes;
   std::vector<Held> held;
+  size_t trials; ///< how often the file may be proved again
 };
 
 } // namespace

@@ -3,6 +3,7 @@
 #include "ir/AsideFile.h"
 #include "ir/Ops.h"
 #include "ir/PlanFile.h"
+#include "ir/text/Actions.h"
 #include "ir/text/Text.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -28,18 +29,16 @@ static bool isCsvCell(llvm::StringRef word) {
   if (type == 0 || type == std::string::npos)
     return false;
   size_t number = name.find_first_of("0123456789", type);
-  llvm::StringRef kind = llvm::StringRef(name).slice(type, number);
+  std::string_view kind(name.data() + type,
+                        std::min(number, name.size()) - type);
   if (number == std::string::npos)
-    return kind == "UNSHARD" || kind == "RESHARD" || kind == "REDUCE_GRAD";
+    return isActionType(kind, false);
   if (name == "1F1B" || // a schedule's name
       llvm::any_of(name, [](char c) {
         return !llvm::isAlnum(c) && !llvm::StringRef("_-;)(").contains(c);
       }))
     return false;
-  kind.consume_front("WAIT_");
-  return llvm::any_of(kOps, [&](const OpInfo &op) {
-    return op.perMicrobatch && kind == llvm::StringRef(op.text);
-  });
+  return isActionType(kind, true);
 }
 
 /// Whether a line begins with a key of YAML, which a row never does.
@@ -78,18 +77,19 @@ static InputKind kindOf(llvm::StringRef name, llvm::StringRef text) {
 /// Whether the file `name` begins as a plan does; false if it cannot be read.
 static bool beginsAsPlan(const std::string &name) {
   auto beginning = llvm::MemoryBuffer::getFileSlice(name, 64, 0);
-  return name != "-" && beginning && isPlanFile((*beginning)->getBuffer());
+  return beginning && isPlanFile((*beginning)->getBuffer());
 }
 
 Status readInput(const std::string &name, Input &input) {
   input.name = name;
-  if (beginsAsPlan(name)) {
+  struct stat about = {};
+  bool isThere = name != "-" && ::stat(name.c_str(), &about) == 0;
+  // A pipe can be opened once.
+  if (isThere && S_ISREG(about.st_mode) && beginsAsPlan(name)) {
     input.kind = InputKind::Plan;
     return Status();
   }
-  struct stat about = {};
-  if (name != "-" && ::stat(name.c_str(), &about) == 0 &&
-      (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
+  if (isThere && (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
     return Status::input("'" + escaped(name) +
                          "' is a device; '-' is standard input");
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(

@@ -178,6 +178,33 @@ static Status prepare(const Arguments &arguments, const Input &input,
   return status;
 }
 
+/// Finds what to go on from, and says so.
+static Status findResume(const Arguments &arguments,
+                         runtime::JobOptions &options) {
+  options.checkpointDirectory = arguments.checkpointDir;
+  options.checkpointEvery = arguments.checkpointEvery;
+  if (arguments.checkpointDir.empty())
+    return Status();
+  std::vector<std::string> skipped;
+  Status status =
+      runtime::findCheckpoint(arguments.checkpointDir, options.resume, skipped);
+  for (const std::string &sentence : skipped)
+    llvm::errs() << "warning: " << sentence << '\n';
+  if (!status.ok() || !options.resume)
+    return status;
+  uint64_t steps = options.resume->steps;
+  if (steps > options.steps)
+    return Status::input(escaped(options.resume->folder) + " has " +
+                         std::to_string(steps) + " steps behind it, over the " +
+                         std::to_string(options.steps) +
+                         " of this run: name another --checkpoint-dir, or "
+                         "more --steps");
+  if (!arguments.quiet)
+    llvm::errs() << "goes on from " << escaped(options.resume->folder)
+                 << (steps == options.steps ? ": no step is left\n" : "\n");
+  return status;
+}
+
 /// What must be the same in all processes, a line each.
 static Status identify(const Arguments &arguments, const Input &input,
                        const Plan &plan, runtime::JobOptions &options) {
@@ -188,11 +215,13 @@ static Status identify(const Arguments &arguments, const Input &input,
   for (const auto &[key, value] : plan.run)
     if (key != runkeys::kData)
       options.identity += "run." + key + "=" + escaped(value) + "\n";
-  options.identity += std::string("module ") + options.module->name + "\n" +
-                      std::to_string(options.steps) + " steps\n" +
-                      (arguments.save.empty() ? "no " : "") + "--save\n" +
-                      (arguments.timeline.empty() ? "no " : "") +
-                      "--timeline\n";
+  options.identity +=
+      std::string("module ") + options.module->name + "\n" +
+      std::to_string(options.steps) + " steps\n" +
+      (arguments.save.empty() ? "no " : "") + "--save\n" +
+      (arguments.timeline.empty() ? "no " : "") + "--timeline\n" +
+      std::to_string(options.resume ? options.resume->steps : 0) +
+      " steps of a checkpoint\n";
   return status;
 }
 
@@ -226,6 +255,8 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
     llvm::errs() << table;
   };
   Status status = prepare(arguments, input, processes.isFirst(), plan, options);
+  if (status.ok())
+    status = findResume(arguments, options);
   if (status.ok() && options.peers)
     status = identify(arguments, input, plan, options);
   if (!status.ok())
@@ -237,7 +268,8 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
                            arguments.save.empty() ? nullptr : &weights);
   if (!status.ok())
     endFailed(processes, status, result);
-  if (processes.isFirst()) {
+  bool anyStep = !options.resume || options.resume->steps != options.steps;
+  if (processes.isFirst() && anyStep) { // else nothing was measured
     Prediction prediction = predict(plan, result, options);
     if (!arguments.quiet)
       printSummary(llvm::outs(), arguments, plan, result, prediction);

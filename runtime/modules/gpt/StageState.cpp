@@ -544,8 +544,16 @@ Status StageState<Real>::tensor(uint32_t index, sluice_tensor &result) {
     return Status::environment("there is no tensor " + std::to_string(index) +
                                " of " + std::to_string(table.size()));
   const Tensor &t = table[index];
-  result = {t.name.c_str(), t.position, parameters + t.offset,
-            t.elements * sizeof(Real)};
+  const uint64_t size = t.elements * sizeof(Real);
+  result = {};
+  result.name = t.name.c_str();
+  result.position = t.position;
+  result.data = parameters + t.offset;
+  result.bytes = size;
+  if (config.trained)
+    for (size_t moment = 0; moment < kMoments; ++moment)
+      result.states[result.state_count++] = {
+          optimizer + moment * needs.parameters + t.offset, size};
   return Status();
 }
 
