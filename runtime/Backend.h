@@ -30,6 +30,7 @@
 
 #include "ir/Plan.h"
 #include "ir/Status.h"
+#include "runtime/Peers.h"
 #include "runtime/Progress.h"
 
 #include <cstdint>
@@ -152,6 +153,18 @@ public:
   virtual void abort() = 0;
 };
 
+/// What a backend gives: built in, or from a plug-in.
+struct BackendFunctions {
+  /// Makes the world of `ranks` ranks with these channels and collectives,
+  /// whose ranks must be below `ranks`.
+  Status (*make)(uint32_t ranks, std::span<const Channel> channels,
+                 std::span<const Collective> collectives,
+                 std::unique_ptr<World> &world) = nullptr;
+  /// Meets the other processes of the job; null: a job is one process. The
+  /// worlds made then are of all processes, a rank each.
+  Status (*connect)(std::unique_ptr<Peers> &peers) = nullptr;
+};
+
 /// A row of Backends.def.
 struct BackendInfo {
   std::string_view text;
@@ -159,18 +172,38 @@ struct BackendInfo {
   bool groups;
   bool sharedProcess;
   bool collectives;
-  /// Makes the world of `ranks` ranks with these channels and collectives,
-  /// whose ranks must be below `ranks`.
-  Status (*make)(uint32_t ranks, std::span<const Channel> channels,
-                 std::span<const Collective> collectives,
-                 std::unique_ptr<World> &world);
+  /// Of what is not built in: the shared library beside the program, which is
+  /// loaded at the first call of what follows.
+  std::string_view library;
+  BackendFunctions builtIn;
+
+  /// Whether this build has it.
+  bool isBuilt() const;
+  Status functions(const BackendFunctions *&found) const;
+  /// As in BackendFunctions.
+  Status make(uint32_t ranks, std::span<const Channel> channels,
+              std::span<const Collective> collectives,
+              std::unique_ptr<World> &world) const;
 };
+
+/// What a plug-in exports, by the name "sluice_backend"; its version must be
+/// the program's.
+struct BackendPlugin {
+  uint32_t version;
+  BackendFunctions functions;
+};
+inline constexpr uint32_t kBackendVersion = 1;
 
 std::span<const BackendInfo> backends();
 
 /// The row of exactly this text, or null.
 const BackendInfo *findBackend(std::string_view text);
 
+/// Refuses channels and collectives of ranks that are not there.
+Status checkPaths(uint32_t ranks, std::span<const Channel> channels,
+                  std::span<const Collective> collectives);
+
+// Of a plug-in its own.
 #define SLUICE_BACKEND(Name, ...)                                              \
   Status make##Name##World(uint32_t ranks, std::span<const Channel> channels,  \
                            std::span<const Collective> collectives,            \

@@ -1,4 +1,5 @@
 //===- runtime/host/HostWorld.cpp - What the ranks of a process share ----===//
+#include "runtime/Memory.h"
 #include "runtime/host/HostBackend.h"
 
 #include <thread>
@@ -72,21 +73,15 @@ void HostWorld::sleep(Id rank, uint32_t seen) {
   bell.wait(seen, std::memory_order_acquire);
 }
 
+Status HostWorld::admit(std::span<const Bytes> arenas) const {
+  return admitArenas(arenas);
+}
+
 Status makeHostWorld(uint32_t ranks, std::span<const Channel> channels,
                      std::span<const Collective> collectives,
                      std::unique_ptr<World> &world) {
-  for (const Channel &channel : channels)
-    if (channel.source >= ranks || channel.destination >= ranks)
-      return Status::input(
-          "a channel goes from rank " + std::to_string(channel.source) +
-          " to rank " + std::to_string(channel.destination) +
-          ", but there are " + std::to_string(ranks) + " ranks");
-  for (const Collective &of : collectives)
-    for (const Id rank : of.ranks)
-      if (rank >= ranks)
-        return Status::input("a collective names rank " + std::to_string(rank) +
-                             ", but there are " + std::to_string(ranks) +
-                             " ranks");
+  if (Status s = checkPaths(ranks, channels, collectives); !s.ok())
+    return s;
   world = std::make_unique<HostWorld>(ranks, channels, collectives);
   return {};
 }

@@ -46,8 +46,7 @@ class Contract(ToolTest):
 
     def test_planned_parts_say_so(self):
         spec = self.write("job.yaml", chain())
-        for arguments, what in ((("run", spec, "--backend=mpi"), "--backend=mpi"),
-                                (("run", spec, "--backend=cuda"), "--backend=cuda"),
+        for arguments, what in ((("run", spec, "--backend=cuda"), "--backend=cuda"),
                                 (("run", spec, "--devices=2"), "--devices"),
                                 (("tune", spec), "the command 'tune'")):
             self.assertEqual(self.refused(2, *arguments), f"error: {what} is not supported yet\n")

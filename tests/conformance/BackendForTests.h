@@ -2,7 +2,7 @@
 //
 // One suite, run for every row of Backends.def. A test says what it needs; a
 // backend that lacks it, by its columns, is passed over, and a row that no test
-// fits fails the suite.
+// fits fails the suite. So is a plug-in that this build does not have.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_TESTS_CONFORMANCE_BACKENDFORTESTS_H
@@ -83,7 +83,7 @@ enum Need : unsigned {
 };
 
 inline bool fits(const BackendInfo &backend, unsigned needs) {
-  return (backend.sharedProcess || !(needs & kTwoRanks)) &&
+  return backend.isBuilt() && (backend.sharedProcess || !(needs & kTwoRanks)) &&
          (backend.hostMemory || !(needs & kHostArena)) &&
          (backend.groups || !(needs & kGroups)) &&
          (backend.collectives || !(needs & kCollectives));

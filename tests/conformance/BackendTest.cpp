@@ -14,6 +14,8 @@ TEST_CASE("backend: rows are found by their text", "[backend]") {
 
 TEST_CASE("backend: every row of the table is tried", "[backend]") {
   for (const BackendInfo &backend : backends()) {
+    if (!backend.isBuilt())
+      continue;
     size_t tests = 0;
     for (unsigned needs : needsOfTests())
       tests += fits(backend, needs);

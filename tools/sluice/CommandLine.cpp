@@ -123,12 +123,15 @@ struct Flags {
                "receive has started; buffered:N, also while at "
                "most N messages of its channel, its own among "
                "them, are not received")};
-  cl::opt<std::string> backend{"backend",
-                               cl::init("host"),
-                               cl::value_desc("name"),
-                               cl::sub(run),
-                               cl::cat(category),
-                               cl::desc("what executes: host (threads)")};
+  cl::opt<std::string> backend{
+      "backend", cl::value_desc("host|mpi"), cl::sub(run), cl::cat(category),
+      cl::desc("what executes: host, a thread a rank in one process; mpi, a "
+               "process a rank, as mpirun or srun starts them (default: mpi "
+               "where one of these started it, else host)")};
+  cl::opt<std::string> logDir{
+      "log-dir", cl::value_desc("folder"), cl::sub(run), cl::cat(category),
+      cl::desc("with several processes: what all but the first say goes to "
+               "FOLDER/rank-N.log, instead of nowhere")};
   cl::opt<std::string> module{
       "module", cl::value_desc("gpt|synthetic|path"), cl::sub(run),
       cl::cat(category),
@@ -143,7 +146,8 @@ struct Flags {
       cl::value_desc("time"),
       cl::sub(run),
       cl::cat(category),
-      cl::desc("how long a rank may stand still before the run is ended; "
+      cl::desc("how long a rank may stand still, or its process not be heard "
+               "of, before the run is ended; "
                "seconds, or with a unit (default 60s)")};
   cl::opt<std::string> save{"save", cl::value_desc("file"), cl::sub(run),
                             cl::cat(category),
@@ -317,6 +321,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.compare.assign(compare.begin(), compare.end());
   arguments.passes = passes;
   arguments.backend = backend;
+  arguments.logDir = logDir;
   arguments.module = module;
   arguments.data = data;
   arguments.save = save;
@@ -332,7 +337,8 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   bool ok = readOverrides(arguments, errors);
   ok = checkPassNames(arguments.printAfter, errors) && ok;
   for (const cl::opt<std::string> *option :
-       {&output, &module, &data, &save, &checkpointDir, &timeline})
+       {&output, &backend, &logDir, &module, &data, &save, &checkpointDir,
+        &timeline})
     if (option->getNumOccurrences() && option->empty()) {
       errors << "error: -" << (option->ArgStr.size() > 1 ? "-" : "")
              << option->ArgStr << " has no value\n";

@@ -25,7 +25,8 @@ struct Arguments {
   verify::Options verify;
   bool explain = false;
 
-  std::string backend;
+  std::string backend; ///< empty: by who launched the process
+  std::string logDir;
   std::string module;
   std::string data;
   std::optional<uint64_t> steps;

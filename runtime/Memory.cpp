@@ -1,6 +1,5 @@
-//===- runtime/host/HostMemory.cpp - How much memory there is ------------===//
-#include "ir/Units.h"
-#include "runtime/host/HostBackend.h"
+//===- runtime/Memory.cpp ------------------------------------------------===//
+#include "runtime/Memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -60,7 +59,7 @@ Bytes availableMemory() {
   return std::min({leftOnMachine(), leftInGroup(), leftInAddressSpace()});
 }
 
-Status HostWorld::admit(std::span<const Bytes> arenas) const {
+Status admitArenas(std::span<const Bytes> arenas) {
   Bytes total = 0;
   for (const Bytes arena : arenas)
     total = arena > kUnlimited - total ? kUnlimited : total + arena;
