@@ -25,6 +25,8 @@ using Ladder = std::vector<Settings>;
 
 /// The cheapest stages that are enough.
 const Settings kRecomputeAuto = {{"recompute", "auto"}};
+/// All stages.
+const Settings kOffload = {{"offload", "activations"}};
 
 std::string number(uint64_t value) { return std::to_string(value); }
 
@@ -56,6 +58,7 @@ public:
         transformer(original.model.transformer.has_value()) {}
 
   Ladder recompute() const;
+  Ladder offload() const;
   Ladder sequenceParallel() const;
   Ladder zero() const;
   Ladder expertParallel() const;
@@ -89,6 +92,18 @@ Ladder Ladders::recompute() const {
       ladder.push_back(
           {{"recompute", std::string(recomputePolicyName(policy))}});
   return ladder;
+}
+
+bool offloadsAll(const PipelineSpec &pipeline) {
+  const auto *all = std::get_if<bool>(&*pipeline.offload);
+  return all && *all;
+}
+
+/// Where the spec says how fast copies to host memory are.
+Ladder Ladders::offload() const {
+  if (!spec.cluster.hostLink.given || offloadsAll(pipeline))
+    return {};
+  return {kOffload};
 }
 
 Ladder Ladders::sequenceParallel() const {
@@ -270,9 +285,9 @@ void Advice::offerTogether() {
   Settings taken;
   std::optional<Suggestion> now = price(taken);
   for (const Ladder &ladder :
-       {ladders.sequenceParallel(), ladders.oneSequence(), ladders.recompute(),
-        ladders.zero(), ladders.expertParallel(), ladders.tensorParallel(),
-        ladders.ranks(), ladders.copies()})
+       {ladders.sequenceParallel(), ladders.oneSequence(), ladders.offload(),
+        ladders.recompute(), ladders.zero(), ladders.expertParallel(),
+        ladders.tensorParallel(), ladders.ranks(), ladders.copies()})
     for (const Settings &step : ladder) {
       std::optional<Suggestion> next = price(joined(taken, step));
       if (!now || !next || next->needs.largestRank >= now->needs.largestRank)
@@ -296,6 +311,7 @@ std::vector<Suggestion> Advice::find() {
   if (!std::holds_alternative<RecomputeAuto>(*spec.pipeline.recompute))
     offer(kRecomputeAuto);
   offerAll(ladders.recompute());
+  offerFirst(ladders.offload());
   offerFirst(ladders.sequenceParallel());
   offerPair();
   offerFirst(ladders.zero());
@@ -362,6 +378,22 @@ std::string textOf(const Suggestion &of, const PipelineSpec &pipeline,
   return text + ")";
 }
 
+/// What the largest rank needs with pipeline.offload, if that fits and nothing
+/// is missing but the speed of its copies.
+std::optional<Bytes> fitsWithHostLink(const Spec &spec, Bytes limit) {
+  Spec changed = spec;
+  Diagnostics ignored;
+  if (spec.cluster.hostLink.given ||
+      !changePipeline(changed, kOffload, ignored))
+    return std::nullopt;
+  changed.cluster.hostLink.value.emplace();
+  changed.cluster.hostLink.given = true;
+  std::optional<Needs> needs = needsOf(changed);
+  if (!needs || needs->largestRank > limit)
+    return std::nullopt;
+  return needs->largestRank;
+}
+
 } // namespace
 
 std::vector<Suggestion> findChanges(const Spec &spec, Bytes limit) {
@@ -374,6 +406,11 @@ void adviseOnLimit(Compilation &compilation) {
   Diagnostic &diagnostic = compilation.diagnostics.lastError();
   for (const Suggestion &each : findChanges(spec, plan.memoryLimit))
     diagnostic.note("would fit: " + textOf(each, spec.pipeline, plan.timeUnit));
+  if (std::optional<Bytes> moved = fitsWithHostLink(spec, plan.memoryLimit))
+    diagnostic.note("pipeline.offload: activations would fit (" +
+                    formatBytes(*moved) +
+                    " on the largest rank), but needs cluster.host_link, which "
+                    "says how long its copies take");
   Bytes needed = neediestRank(plan).second;
   Bytes device = spec.cluster.device ? spec.cluster.device->memory.value : 0;
   if (device == 0 || needed <= device)

@@ -3,6 +3,7 @@
 #include "compiler/MemoryLimit.h"
 #include "compiler/passes/PassManager.h"
 #include "compiler/schedules/Choice.h"
+#include "compiler/simulate/Simulate.h"
 
 #include <algorithm>
 
@@ -14,7 +15,8 @@ std::optional<Needs> needsOf(const Spec &spec) {
   trial.spec = spec;
   if (!runPipeline(pipelineBefore("verify-plan"), trial))
     return std::nullopt;
-  return Needs{neediestRank(*trial.plan).second, trial.timing->makespan};
+  return Needs{neediestRank(*trial.plan).second,
+               trial.timing->makespan + copyTime(*trial.plan)};
 }
 
 bool scheduleIsLegal(const Spec &spec) {

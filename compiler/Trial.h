@@ -20,7 +20,7 @@ namespace sluice {
 /// What a spec comes to.
 struct Needs {
   Bytes largestRank; ///< with the device's allowance
-  Ticks makespan;
+  Ticks makespan;    ///< with what copies to host memory add to it
 };
 
 /// What `spec` needs if it is compiled; none if it cannot be. One compilation,

@@ -16,8 +16,8 @@ struct Life {
   uint32_t last;
 };
 
-/// All lives in buffers that do not live for the whole run, in order of their
-/// beginning. O(operands).
+/// All lives in buffers that do not live for the whole run, those in host
+/// memory too, in order of their beginning. O(operands).
 std::vector<Life> livesOf(const RankPlan &rank);
 
 /// What a buffer of so many bytes counts as.
@@ -25,8 +25,16 @@ using SizeOf = Bytes (*)(Bytes);
 inline Bytes exactSize(Bytes bytes) { return bytes; }
 
 /// Bytes of the buffers that are in use at each operation of a rank's list,
-/// those that live for the whole run included. O(operands).
+/// those that live for the whole run included, without those in host memory.
+/// O(operands).
 std::vector<Bytes> liveBytes(const RankPlan &rank, SizeOf size = exactSize);
+
+/// The same as if nothing were moved to host memory and back: what is there
+/// counts as in use.
+std::vector<Bytes> liveBytesUnmoved(const RankPlan &rank);
+
+/// Bytes of host memory that are in use at each operation. O(operands).
+std::vector<Bytes> liveHostBytes(const RankPlan &rank);
 
 } // namespace sluice
 

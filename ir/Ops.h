@@ -13,7 +13,14 @@ namespace sluice {
 using Id = uint32_t;
 inline constexpr Id kNone = ~Id(0);
 
-enum class OpClass : uint8_t { Compute, Send, Receive, Update, Collective };
+enum class OpClass : uint8_t {
+  Compute,
+  Send,
+  Receive,
+  Update,
+  Collective,
+  Copy
+};
 enum class Payload : uint8_t {
   None,
   Activation,
@@ -83,9 +90,16 @@ constexpr bool isCompute(Op op) { return info(op).opClass == OpClass::Compute; }
 constexpr bool isSend(Op op) { return info(op).opClass == OpClass::Send; }
 constexpr bool isReceive(Op op) { return info(op).opClass == OpClass::Receive; }
 constexpr bool isMessage(Op op) { return isSend(op) || isReceive(op); }
+/// Of what a microbatch's messages carry: whether the stage at the other end
+/// comes after.
+constexpr bool isWithLater(Op message) {
+  return message == Op::SendForward || message == Op::RecvBackward;
+}
 constexpr bool isCollective(Op op) {
   return info(op).opClass == OpClass::Collective;
 }
+/// Between a device's memory and its host's.
+constexpr bool isCopy(Op op) { return info(op).opClass == OpClass::Copy; }
 /// What other ranks take part in.
 constexpr bool isCommunication(Op op) {
   return isMessage(op) || isCollective(op);

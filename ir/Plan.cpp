@@ -4,6 +4,14 @@
 
 namespace sluice {
 
+Bytes copiedBytes(const RankPlan &rank, uint32_t copy) {
+  Bytes bytes = 0;
+  for (Operand used : rank.operandsOf(copy))
+    if (const Buffer &of = rank.buffers[used.buffer]; !isOnHost(of.kind))
+      bytes += of.bytes;
+  return bytes;
+}
+
 std::string specLine(const Plan &plan, Id stage) {
   const uint32_t line =
       stage < plan.stages.size() ? plan.stages[stage].location.line : 0;

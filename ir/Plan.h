@@ -27,6 +27,7 @@ enum class BufferClass : uint8_t {
   /// Of a stage, one microbatch after the other: each from its write to the
   /// last access before the next write.
   Value,
+  Host, ///< as Value, but in the arena of the rank's host memory
 };
 
 /// What a buffer holds; the kinds of memory that `report` tells apart.
@@ -44,7 +45,7 @@ struct BufferKindInfo {
 
 inline constexpr BufferKindInfo kBufferKinds[] = {
 #define SLUICE_BUFFER(Name, Text, Report, Class)                               \
-  {Text, Report, BufferClass::Class, BufferClass::Class != BufferClass::Value},
+  {Text, Report, BufferClass::Class, BufferClass::Class < BufferClass::Value},
 #include "ir/Buffers.def"
 };
 inline constexpr unsigned kBufferKindCount =
@@ -52,6 +53,10 @@ inline constexpr unsigned kBufferKindCount =
 
 constexpr const BufferKindInfo &info(BufferKind kind) {
   return kBufferKinds[static_cast<unsigned>(kind)];
+}
+
+constexpr bool isOnHost(BufferKind kind) {
+  return info(kind).bufferClass == BufferClass::Host;
 }
 
 /// How many kinds are of a class before `end`: these are the first ones.
@@ -70,8 +75,8 @@ static_assert(
     }(),
     "the rows of Buffers.def stand in order of their class");
 
-/// A range of the arena that holds one value. Buffers that share bytes must be
-/// ordered by happens-before.
+/// A range of the arena, or of the host arena, that holds one value. Buffers
+/// that share bytes must be ordered by happens-before.
 struct Buffer {
   Bytes offset = 0; ///< multiple of kBufferAlignment
   Bytes bytes = 0;
@@ -109,7 +114,7 @@ struct PlanOp {
   uint8_t stream;
 };
 
-/// Stream 0 computes; the others carry messages and collectives.
+/// Stream 0 computes; the others carry messages, collectives and copies.
 inline constexpr uint8_t kComputeStream = 0;
 
 /// The list of one rank, loadable on its own.
@@ -122,6 +127,7 @@ struct RankPlan {
   std::vector<Buffer> buffers;
   std::vector<std::string> streams; ///< names, at least "compute"
   Bytes arenaBytes = 0;
+  Bytes hostArenaBytes = 0; ///< of host memory, which has an arena of its own
 
   std::span<const uint32_t> waitsOf(uint32_t op) const {
     return slice(waits, op, &PlanOp::firstWait);
@@ -164,6 +170,12 @@ struct Collective {
   bool overReplicas = false;
 };
 
+/// Between a device and its host: each direction carries one copy at a time.
+struct HostLink {
+  Ticks latency = 0;
+  Bytes bandwidth = 0; ///< as Channel::bandwidth
+};
+
 /// All ranks' lists and what is common to them. With `replicas` > 1 so many
 /// pipelines run the same lists side by side, each on its own microbatches of
 /// the step: replica i has microbatches i * m ... i * m + m - 1 of all. Nothing
@@ -179,6 +191,7 @@ struct Plan {
   std::vector<StageEdge> edges; ///< sorted by (from, to)
   std::vector<Channel> channels;
   std::vector<Collective> collectives;
+  HostLink hostLink; ///< of every rank
   /// The counts of the schedule's rule, as Schedule::warmup.
   std::vector<uint32_t> warmup;
   /// The spec's `run` section, keys as in the spec, sorted.
@@ -202,6 +215,10 @@ inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
     return plan.stages[op.stage].bytes.tied;
   return rank.buffers[rank.operands[op.firstOperand].buffer].bytes;
 }
+
+/// Bytes that the copy at position `copy` moves: those of its operands on the
+/// device.
+Bytes copiedBytes(const RankPlan &rank, uint32_t copy);
 
 /// How many ranks, of all replicas it spans, take part in a collective.
 inline uint64_t membersOf(const Plan &plan, const Collective &of) {

@@ -101,9 +101,10 @@ static Status checkBounds(const Plan &plan, uint64_t &largest) {
   return {};
 }
 
-/// Makes one section after the other and appends them to `out`.
-static Status appendSections(const Plan &plan, uint64_t largest, AsideFile &out,
-                             std::vector<Section> &sections) {
+/// Makes one section after the other and hands them to `take`.
+template <typename Take>
+static Status makeSections(const Plan &plan, uint64_t largest,
+                           std::vector<Section> &sections, Take &&take) {
   flatbuffers::FlatBufferBuilder builder(largest);
   uint64_t offset = frontBytes(plan.ranks.size() + 1);
   for (size_t i = 0; i <= plan.ranks.size(); ++i) {
@@ -114,13 +115,36 @@ static Status appendSections(const Plan &plan, uint64_t largest, AsideFile &out,
       planfile::encodeRank(plan.ranks[i - 1], builder);
     const uint8_t *bytes = builder.GetBufferPointer();
     uint64_t size = builder.GetSize();
-    Status status = out.append(bytes, size);
+    Status status = take(bytes, size);
     if (!status.ok())
       return status;
     sections.push_back({offset, size, contentHash(bytes, size)});
     offset += size;
   }
   return {};
+}
+
+static std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (const unsigned char byte : bytes)
+    for (const int digit : {byte >> 4, byte & 15})
+      text += "0123456789abcdef"[digit];
+  return text;
+}
+
+Status planHash(const Plan &plan, std::string &hash) {
+  uint64_t largest = 0;
+  std::vector<Section> sections;
+  Status status = checkBounds(plan, largest);
+  if (status.ok())
+    status = makeSections(plan, largest, sections,
+                          [](const void *, size_t) { return Status(); });
+  if (status.ok()) {
+    const std::string front = frontOf(sections);
+    hash =
+        hexadecimal(std::string_view(front).substr(front.size() - kHashBytes));
+  }
+  return status;
 }
 
 Status writePlanFile(const Plan &plan, const std::string &path) {
@@ -134,7 +158,10 @@ Status writePlanFile(const Plan &plan, const std::string &path) {
     status = out.append(front.data(), front.size());
   std::vector<Section> sections;
   if (status.ok())
-    status = appendSections(plan, largest, out, sections);
+    status = makeSections(plan, largest, sections,
+                          [&out](const void *bytes, size_t size) {
+                            return out.append(bytes, size);
+                          });
   if (!status.ok())
     return status;
   front = frontOf(sections);
@@ -167,6 +194,8 @@ public:
   Status readHeader(Plan &plan);
   Status readRank(Plan &plan, Id rank);
 
+  const std::string &hashText() const { return hash; }
+
   Status refuse(const std::string &reason) const {
     return Status::input(escaped(shown) + ": " + reason);
   }
@@ -183,6 +212,7 @@ private:
   int file = -1;
   uint64_t fileSize = 0;
   std::vector<Section> sections;
+  std::string hash;                  ///< of the content, in hexadecimal digits
   std::unique_ptr<uint8_t[]> buffer; ///< as large as the largest section so far
   uint64_t bufferSize = 0;
 };
@@ -258,10 +288,12 @@ Status PlanFileReader::readFront() {
   status = readBytes(0, bytes.data(), front);
   if (!status.ok())
     return status;
-  ContentHash hash = contentHash(bytes.data(), front - kHashBytes);
-  if (!std::equal(hash.begin(), hash.end(), bytes.end() - kHashBytes))
+  const ContentHash found = contentHash(bytes.data(), front - kHashBytes);
+  if (!std::equal(found.begin(), found.end(), bytes.end() - kHashBytes))
     return refuse("plan file is altered: its table does not match its content "
                   "hash");
+  hash =
+      hexadecimal({reinterpret_cast<const char *>(found.data()), found.size()});
   sections.resize(count);
   for (uint64_t i = 0; i < count; ++i) {
     const uint8_t *entry = bytes.data() + kPreambleBytes + i * kEntryBytes;
@@ -350,6 +382,25 @@ Status readPlanFile(const std::string &path, Plan &plan,
     status = reader.readRank(result, rank);
   if (status.ok())
     plan = std::move(result);
+  return status;
+}
+
+Status readPlanFileHeader(const std::string &path, Plan &plan) {
+  PlanFileReader reader(path);
+  Plan result;
+  Status status = reader.open();
+  if (status.ok())
+    status = reader.readHeader(result);
+  if (status.ok())
+    plan = std::move(result);
+  return status;
+}
+
+Status planFileHash(const std::string &path, std::string &hash) {
+  PlanFileReader reader(path);
+  Status status = reader.open();
+  if (status.ok())
+    hash = reader.hashText();
   return status;
 }
 

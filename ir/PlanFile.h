@@ -20,7 +20,7 @@ namespace sluice {
 
 /// The one version constant. Major: older and newer files are refused. Minor:
 /// additions that an older reader may not know; a newer minor is refused.
-inline constexpr uint16_t kPlanFileMajor = 6;
+inline constexpr uint16_t kPlanFileMajor = 7;
 inline constexpr uint16_t kPlanFileMinor = 0;
 
 /// True if `bytes` (the start of a file suffices) begin with the plan magic.
@@ -43,6 +43,18 @@ Status readPlanFile(const std::string &path, Plan &plan,
 /// Reads the header and the section of one rank; the other entries of
 /// `plan.ranks` stay empty.
 Status readPlanFileRank(const std::string &path, Id rank, Plan &plan);
+
+/// Reads the header alone: `plan.ranks` has as many entries as there are ranks,
+/// all empty.
+Status readPlanFileHeader(const std::string &path, Plan &plan);
+
+/// The content hash of a plan file, in hexadecimal digits: two files that have
+/// the same hold the same plan. Reads the table of sections only.
+Status planFileHash(const std::string &path, std::string &hash);
+
+/// The hash that the file of `plan` would have. Linear; memory is that of the
+/// largest section.
+Status planHash(const Plan &plan, std::string &hash);
 
 /// Checks what all ranks have in common: stages, edges, channels, collectives,
 /// counts, times and sizes in range. Needed before checkStructure.

@@ -172,6 +172,10 @@ static std::string planFault(const Plan &plan) {
   if (plan.memoryAllowance > kMaxBytes)
     return "has a memory allowance of " + number(plan.memoryAllowance) +
            " bytes, over " + number(kMaxBytes);
+  if (!isTime(plan.hostLink.latency))
+    return "has a host link with a latency of " +
+           std::to_string(plan.hostLink.latency) +
+           " ticks, not between 0 and " + std::to_string(kMaxTicks);
   for (size_t i = 1; i < plan.run.size(); ++i)
     if (plan.run[i - 1].first >= plan.run[i].first)
       return "has a run section that is not sorted, each key once";

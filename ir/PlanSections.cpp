@@ -78,7 +78,8 @@ static StageRecord stageRecord(const Stage &stage) {
           stage.location.line,
           stage.location.column,
           stage.backward,
-          static_cast<uint8_t>(stage.recomputePolicy)};
+          static_cast<uint8_t>(stage.recomputePolicy),
+          stage.offload};
 }
 
 void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
@@ -120,7 +121,8 @@ void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
   builder.Finish(CreateHeader(
       builder, model, schedule, source, static_cast<uint8_t>(plan.timeUnit),
       plan.microbatches, plan.replicas, plan.memoryLimit, plan.memoryAllowance,
-      stageList, edges, channels, collectiveList, warmup, runList));
+      plan.hostLink.latency, plan.hostLink.bandwidth, stageList, edges,
+      channels, collectiveList, warmup, runList));
 }
 
 static OpRecord opRecord(const PlanOp &op) {
@@ -149,8 +151,8 @@ void encodeRank(const RankPlan &rank, FlatBufferBuilder &builder) {
         return BufferRecord(buffer.offset, buffer.bytes, buffer.stage,
                             static_cast<uint8_t>(buffer.kind));
       });
-  builder.Finish(CreateRank(builder, rank.arenaBytes, streams, ops, waits,
-                            operandList, buffers));
+  builder.Finish(CreateRank(builder, rank.arenaBytes, rank.hostArenaBytes,
+                            streams, ops, waits, operandList, buffers));
 }
 
 //===----------------------------------------------------------------------===//
@@ -245,6 +247,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.backward = record.backward() != 0;
   stage.recomputePolicy =
       static_cast<RecomputePolicy>(record.recompute_policy());
+  stage.offload = record.offload() != 0;
   stage.forward = record.forward();
   stage.backwardInput = record.backward_input();
   stage.backwardWeight = record.backward_weight();
@@ -279,6 +282,7 @@ bool decodeHeader(std::span<const uint8_t> section, Plan &plan) {
   plan.replicas = header->replicas();
   plan.memoryLimit = header->memory_limit();
   plan.memoryAllowance = header->memory_allowance();
+  plan.hostLink = {header->host_link_latency(), header->host_link_bandwidth()};
   reader.words(header->warmup(), plan.warmup);
   reader.structs(header->edges(), plan.edges, [](const EdgeRecord &edge) {
     return StageEdge{edge.from(), edge.to(), edge.bytes()};
@@ -330,6 +334,7 @@ bool decodeRank(std::span<const uint8_t> section, RankPlan &rank) {
   if (!from)
     return false;
   rank.arenaBytes = from->arena_bytes();
+  rank.hostArenaBytes = from->host_arena_bytes();
   rank.streams.clear();
   for (const flatbuffers::String *stream : *from->streams())
     rank.streams.push_back(reader.string(stream));

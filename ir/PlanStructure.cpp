@@ -90,6 +90,9 @@ bool RankChecker::checkList() {
   if (list.arenaBytes > kMaxBytes)
     return fail("has an arena of " + number(list.arenaBytes) + " bytes, over " +
                 number(kMaxBytes));
+  if (list.hostArenaBytes > kMaxBytes)
+    return fail("has an arena of " + number(list.hostArenaBytes) +
+                " bytes of host memory, over " + number(kMaxBytes));
   constexpr size_t kMaxBuffers = size_t(1) << 30; // bits of Operand::buffer
   if (list.buffers.size() > kMaxBuffers)
     return fail("has " + number(list.buffers.size()) + " buffers, over " +
@@ -111,11 +114,12 @@ bool RankChecker::checkBuffer(const Buffer &buffer) {
   if (buffer.offset % kBufferAlignment != 0)
     return fail("is at offset " + number(buffer.offset) +
                 ", which is not a multiple of " + number(kBufferAlignment));
-  if (buffer.offset > list.arenaBytes ||
-      buffer.bytes > list.arenaBytes - buffer.offset)
+  bool onHost = isOnHost(buffer.kind);
+  Bytes arena = onHost ? list.hostArenaBytes : list.arenaBytes;
+  if (buffer.offset > arena || buffer.bytes > arena - buffer.offset)
     return fail("takes " + number(buffer.bytes) + " bytes at offset " +
-                number(buffer.offset) + " of an arena of " +
-                number(list.arenaBytes));
+                number(buffer.offset) + " of an arena of " + number(arena) +
+                (onHost ? " in host memory" : ""));
   if (buffer.stage >= plan.stages.size() &&
       !(buffer.stage == kNone &&
         info(buffer.kind).bufferClass == BufferClass::Scratch))
@@ -129,8 +133,13 @@ bool RankChecker::checkBuffer(const Buffer &buffer) {
   return true;
 }
 
+/// What does not run on the stream that computes.
+static constexpr bool hasOwnStream(Op op) {
+  return isCommunication(op) || isCopy(op);
+}
+
 static std::string className(Op op) {
-  return isMessage(op) ? "a message" : "a collective";
+  return isMessage(op) ? "a message" : isCopy(op) ? "a copy" : "a collective";
 }
 
 /// Kind, stage, microbatch and stream: what the rest takes for granted.
@@ -148,8 +157,8 @@ bool RankChecker::checkNames(const PlanOp &op) {
                 ", but its kind to none");
   if (op.stream >= list.streams.size())
     return fail(tooHigh("is on stream", op.stream, list.streams.size()));
-  if (isCommunication(op.op) == (op.stream == kComputeStream))
-    return fail(isCommunication(op.op)
+  if (hasOwnStream(op.op) == (op.stream == kComputeStream))
+    return fail(hasOwnStream(op.op)
                     ? "is " + className(op.op) + " on stream 0, which computes"
                     : "is no message, but is on stream " + number(op.stream) +
                           ", which carries messages");
@@ -276,8 +285,8 @@ inline bool RankChecker::isSound(uint32_t index) const {
   if (isCollective(op.op))
     return false; // few: checkOp() looks
   if (!isMessage(op.op))
-    return op.stream == kComputeStream && op.channel == kNone &&
-           (op.group == kNone || isCompute(op.op));
+    return (op.stream == kComputeStream) != isCopy(op.op) &&
+           op.channel == kNone && (op.group == kNone || isCompute(op.op));
   if (op.stream == kComputeStream || op.channel >= channels ||
       operandEnd - op.firstOperand != 1)
     return false;

@@ -12,6 +12,15 @@ Ticks Stage::duration(Op op) const {
                             .recompute = recompute});
 }
 
+Bytes Stage::leftBytes() const {
+  if (!backward)
+    return 0;
+  Bytes kept = bytes.keptForWeight;
+  return (savedBy() == Op::Forward ? bytes.activation - kept : 0) +
+         (keptBy() == Op::Forward ? kept : 0) +
+         (hasCheckpoint() ? bytes.checkpoint : 0);
+}
+
 Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
                    const Stage &ofOther) {
   Ticks saving = std::min(ofOne.overlapSaving, ofOther.overlapSaving);
@@ -26,7 +35,8 @@ std::string recomputeFault(const Stage &stage) {
     return "has recompute policy " +
            std::string(recomputePolicyName(stage.recomputePolicy)) +
            ", but no backward";
-  return {};
+  return stage.offload && !stage.backward ? "is offloaded, but has no backward"
+                                          : "";
 }
 
 std::string tieFault(std::span<const Stage> stages, Id stage) {

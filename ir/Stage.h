@@ -52,7 +52,8 @@ struct Stage {
   uint32_t layers = 0;     ///< may be 0; embedding and head are not counted
   bool backward = true;    ///< false: nothing of it is trained
   RecomputePolicy recomputePolicy = RecomputePolicy::None;
-  Ticks forward = 0; ///< per microbatch, as the next three
+  bool offload = false; ///< what its forward leaves may be in host memory
+  Ticks forward = 0;    ///< per microbatch, as the next three
   Ticks backwardInput = 0;
   Ticks backwardWeight = 0;
   Ticks recompute = 0; ///< of R, where there is one
@@ -83,6 +84,9 @@ struct Stage {
     return backward && recomputePolicy == RecomputePolicy::Full;
   }
 
+  /// Bytes that F leaves for R, or for the backward.
+  Bytes leftBytes() const;
+
   /// Time of `op` for one microbatch; 0 for what is not compute.
   Ticks duration(Op op) const;
 };
@@ -92,8 +96,8 @@ struct Stage {
 Ticks pairDuration(Ticks one, Ticks other, const Stage &ofOne,
                    const Stage &ofOther);
 
-/// What is wrong with how `stage` recomputes ("recomputes, but …"); empty if
-/// nothing is.
+/// What is wrong with how `stage` recomputes ("recomputes, but …") or is
+/// offloaded; empty if nothing is.
 std::string recomputeFault(const Stage &stage);
 
 /// What is wrong with the tie of `stages[stage]` ("is tied to …"); empty if

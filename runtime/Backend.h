@@ -30,6 +30,7 @@
 
 #include "ir/Plan.h"
 #include "ir/Status.h"
+#include "runtime/Peers.h"
 #include "runtime/Progress.h"
 
 #include <cstdint>
@@ -71,12 +72,20 @@ struct OpTime {
   int64_t end = 0;
 };
 
+/// A part of what a copy between a device's memory and its host's moves.
+struct CopyPiece {
+  void *to;
+  const void *from;
+  Bytes bytes;
+};
+
 /// All that a rank will ever need, counted before it starts.
 struct RankNeeds {
   Bytes arenaBytes = 0;
+  Bytes hostArenaBytes = 0;
   /// Per stream: the most commands that one step enqueues on it. A wait, a
-  /// record, a launch, a send, a receive, an all-reduce and a group (beside its
-  /// members) are one each.
+  /// record, a launch, a send, a receive, an all-reduce, a copy and a group
+  /// (beside its members) are one each.
   std::vector<uint32_t> commands;
   uint32_t events = 0;
   Compute *compute = nullptr;
@@ -91,13 +100,16 @@ class Backend {
 public:
   virtual ~Backend() = default;
 
-  /// Takes all memory and other resources. The arena is zero-filled, aligned
+  /// Takes all memory and other resources. Both arenas are zero-filled, aligned
   /// to kBufferAlignment and exactly as large as asked for.
   virtual Status prepare(const RankNeeds &needs) = 0;
   /// The arena; never null, even when it is empty.
   virtual void *arena() = 0;
   /// Bytes that were allocated for the arena.
   virtual Bytes arenaBytes() const = 0;
+  /// The same two of the arena of host memory, from which a device copies fast.
+  virtual void *hostArena() = 0;
+  virtual Bytes hostArenaBytes() const = 0;
 
   /// From here on the start and end of operation i are written to times[i];
   /// null switches that off. It may cost two clock reads an operation.
@@ -117,6 +129,10 @@ public:
   /// collective, element by element.
   virtual void allReduce(uint8_t stream, uint32_t op, Id collective,
                          Element element, void *data, Bytes bytes) = 0;
+  /// Copies between the two arenas: one operation. `pieces` must live until the
+  /// next synchronization ends.
+  virtual void copy(uint8_t stream, uint32_t op,
+                    std::span<const CopyPiece> pieces) = 0;
   /// What communicates on `stream` between the two is one operation.
   virtual void beginGroup(uint8_t stream) = 0;
   virtual void endGroup(uint8_t stream) = 0;
@@ -154,6 +170,18 @@ public:
   virtual void abort() = 0;
 };
 
+/// What a backend gives: built in, or from a plug-in.
+struct BackendFunctions {
+  /// Makes the world of `ranks` ranks with these channels and collectives,
+  /// whose ranks must be below `ranks`.
+  Status (*make)(uint32_t ranks, std::span<const Channel> channels,
+                 std::span<const Collective> collectives,
+                 std::unique_ptr<World> &world) = nullptr;
+  /// Meets the other processes of the job; null: a job is one process. The
+  /// worlds made then are of all processes, a rank each.
+  Status (*connect)(std::unique_ptr<Peers> &peers) = nullptr;
+};
+
 /// A row of Backends.def.
 struct BackendInfo {
   std::string_view text;
@@ -161,22 +189,38 @@ struct BackendInfo {
   bool groups;
   bool sharedProcess;
   bool collectives;
-  /// Makes the world of `ranks` ranks with these channels and collectives,
-  /// whose ranks must be below `ranks`.
-  Status (*make)(uint32_t ranks, std::span<const Channel> channels,
-                 std::span<const Collective> collectives,
-                 std::unique_ptr<World> &world);
+  /// Of what is not built in: the shared library beside the program, which is
+  /// loaded at the first call of what follows.
+  std::string_view library;
+  BackendFunctions builtIn;
+
+  /// Whether this build has it.
+  bool isBuilt() const;
+  Status functions(const BackendFunctions *&found) const;
+  /// As in BackendFunctions.
+  Status make(uint32_t ranks, std::span<const Channel> channels,
+              std::span<const Collective> collectives,
+              std::unique_ptr<World> &world) const;
 };
+
+/// What a plug-in exports, by the name "sluice_backend"; its version must be
+/// the program's.
+struct BackendPlugin {
+  uint32_t version;
+  BackendFunctions functions;
+};
+inline constexpr uint32_t kBackendVersion = 2;
 
 std::span<const BackendInfo> backends();
 
 /// The row of exactly this text, or null.
 const BackendInfo *findBackend(std::string_view text);
 
-/// Refuses channels and collectives that name ranks from `ranks` on.
+/// Refuses channels and collectives of ranks that are not there.
 Status checkPaths(uint32_t ranks, std::span<const Channel> channels,
                   std::span<const Collective> collectives);
 
+// Of a plug-in its own.
 #define SLUICE_BACKEND(Name, ...)                                              \
   Status make##Name##World(uint32_t ranks, std::span<const Channel> channels,  \
                            std::span<const Collective> collectives,            \

@@ -113,6 +113,11 @@ void Executor::enqueueOp(uint32_t position) {
     backend.allReduce(s.stream, position, s.index, info(s.op).element, s.data,
                       s.bytes);
     break;
+  case Op::Offload:
+  case Op::Reload:
+    backend.copy(s.stream, position,
+                 std::span(pieces).subspan(s.index, s.pieces));
+    break;
   }
 }
 
@@ -183,6 +188,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvTied:
   case Op::AllReduceGradients:
   case Op::AllReduceNorms:
+  case Op::Offload:
+  case Op::Reload:
     break; // never launched
   }
   failure.message = "is not a computation";

@@ -102,7 +102,9 @@ private:
     uint32_t firstWait = 0; ///< in waitEvents
     uint32_t lastWait = 0;
     uint32_t event = kNone; ///< that it records
-    uint32_t index = kNone; ///< in calls, or the channel or collective
+    uint32_t index = kNone; ///< in calls, or the channel or collective, or in
+                            ///< pieces
+    uint32_t pieces = 0;    ///< of a copy
     uint32_t stage = kNone; ///< in stages
     uint32_t groupEnd = 0;  ///< position after its group
     uint32_t firstJoin = 0; ///< in joins, of a group's first operation
@@ -142,6 +144,7 @@ private:
   std::vector<uint32_t> waitEvents;
   std::vector<sluice_call> calls;
   std::vector<sluice_buffer> callBuffers;
+  std::vector<CopyPiece> pieces;
   StageCostSums *costSums = nullptr;
   uint64_t current = 0;
 };

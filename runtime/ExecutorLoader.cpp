@@ -23,6 +23,7 @@ Status ExecutorLoader::run(Backend &device) {
   if (Status s = device.prepare(countNeeds()); !s.ok())
     return s;
   base = static_cast<std::byte *>(device.arena());
+  hostBase = static_cast<std::byte *>(device.hostArena());
   if (Status s = bindStages(); !s.ok())
     return s;
   return prepareOps();
@@ -82,6 +83,7 @@ Status ExecutorLoader::checkGroup(uint32_t first, uint32_t end) const {
 RankNeeds ExecutorLoader::countNeeds() const {
   RankNeeds needs;
   needs.arenaBytes = list.arenaBytes;
+  needs.hostArenaBytes = list.hostArenaBytes;
   needs.commands.resize(list.streams.size());
   for (const Executor::Step &step : executor.steps) {
     needs.commands[step.stream] += 1 + (step.lastWait - step.firstWait) +
@@ -257,6 +259,7 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
   case BufferKind::TiedGradients:
+  case BufferKind::Offloaded:
     return nullptr;
   }
   return nullptr; // not reached: the switch is complete

@@ -46,6 +46,7 @@ private:
   Status prepareOp(uint32_t op);
   Status prepareCommunication(uint32_t op);
   Status prepareAdd(uint32_t op);
+  Status prepareCopy(uint32_t op);
   Status prepareTied(uint32_t op);
   using Prepare = Status (ExecutorLoader::*)(uint32_t op, sluice_call &call);
   Status prepareCompute(uint32_t op, Prepare prepare);
@@ -78,7 +79,7 @@ private:
   const std::vector<Id> collectives; ///< of the backend, per one of the plan
   std::vector<uint32_t> slotOfStage; ///< kNone: not on this rank
   uint32_t events = 0;
-  std::byte *base = nullptr;
+  std::byte *base = nullptr, *hostBase = nullptr; ///< of the two arenas
 };
 
 } // namespace sluice::runtime

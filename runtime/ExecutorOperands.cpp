@@ -9,7 +9,8 @@ static bool writes(Operand use) {
 
 sluice_buffer ExecutorLoader::bufferAt(Id id) const {
   const Buffer &buffer = list.buffers[id];
-  return {base + buffer.offset, buffer.bytes};
+  return {(isOnHost(buffer.kind) ? hostBase : base) + buffer.offset,
+          buffer.bytes};
 }
 
 /// The operand of `kind` that `op` writes (or only reads); empty if it has
@@ -187,6 +188,33 @@ Status ExecutorLoader::prepareAdd(uint32_t op) {
                 other.bytes);
 }
 
+/// Between the buffers on the device, one behind the other, and that of the
+/// host.
+Status ExecutorLoader::prepareCopy(uint32_t op) {
+  sluice_buffer host;
+  if (Status s = single(op, BufferKind::Offloaded, false, host); !s.ok())
+    return s;
+  const bool out = list.ops[op].op == Op::Offload;
+  executor.steps[op].index = static_cast<uint32_t>(executor.pieces.size());
+  Bytes done = 0;
+  for (const Operand use : list.operandsOf(op)) {
+    if (isOnHost(list.buffers[use.buffer].kind))
+      continue;
+    const sluice_buffer device = bufferAt(use.buffer);
+    if (device.bytes > host.bytes - done)
+      return Status::input(opText(op) + ": moves more than the " +
+                           std::to_string(host.bytes) +
+                           " bytes of host memory that it has");
+    std::byte *const there = static_cast<std::byte *>(host.data) + done;
+    executor.pieces.push_back(
+        out ? CopyPiece{there, device.data, device.bytes}
+            : CopyPiece{device.data, there, device.bytes});
+    ++executor.steps[op].pieces;
+    done += device.bytes;
+  }
+  return {};
+}
+
 /// Of a step or of norms: the gradients of the stage that its own is tied to,
 /// received, or those that its rank has summed.
 Status ExecutorLoader::prepareTied(uint32_t op) {
@@ -229,6 +257,9 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::AllReduceGradients:
   case Op::AllReduceNorms:
     return prepareCommunication(op);
+  case Op::Offload:
+  case Op::Reload:
+    return prepareCopy(op);
   case Op::AddGradients:
     return prepareAdd(op);
   case Op::NormGradients:

@@ -5,13 +5,10 @@
 #include "runtime/Clock.h"
 #include "runtime/JobState.h"
 #include "runtime/ModuleCall.h"
-#include "runtime/Standing.h"
-#include "runtime/Tensors.h"
 #include "runtime/Watchdog.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <new>
 #include <system_error>
 #include <thread>
@@ -21,239 +18,7 @@ namespace sluice::runtime {
 /// How long the ranks may take to end after an abort, in seconds, before a
 /// thread is given up.
 static constexpr double kGraceSeconds = 1.0;
-
-/// Even where there is no memory for the longer sentence.
-static Status outOfMemoryLoading(const Plan &plan, Id rank) {
-  try {
-    return Status::environment("out of memory while loading " +
-                               nameOfRank(plan, rank));
-  } catch (const std::bad_alloc &) {
-    return Status::environment("out of memory");
-  }
-}
-
-//===----------------------------------------------------------------------===//
-// One rank's thread
-//===----------------------------------------------------------------------===//
-
-namespace {
-class RankThread {
-public:
-  RankThread(JobState &sharedJob, const Plan &wholePlan, Id ownRank)
-      : job(sharedJob), plan(wholePlan), rank(ownRank),
-        state(sharedJob.ranks[ownRank]), progress(sharedJob.progress[ownRank]) {
-  }
-
-  void run() {
-    load();
-    if (awaitStart())
-      runSteps();
-    const std::lock_guard lock(job.mutex);
-    state.ended = true;
-    ++job.endedCount;
-    job.changed.notify_all();
-  }
-
-private:
-  void load();
-  Status tryLoad();
-  Status tensors(std::vector<sluice_tensor> &result) const;
-  Status resume() const;
-  bool awaitStart();
-  void runSteps();
-  bool runStep(uint64_t step);
-  Outcome tryStep(uint64_t step, Failure &failure);
-  void arm(uint64_t step);
-  Outcome takeLoss(uint64_t step, Failure &failure);
-  bool isSavedAfter(uint64_t step) const;
-  Outcome save(uint64_t step, Failure &failure);
-  Outcome tell(uint64_t step, Failure &failure);
-  bool isGivenUp();
-  void fail(uint64_t step, Failure &&failure);
-
-  JobState &job;
-  const Plan &plan;
-  const Id rank;
-  RankState &state;
-  RankProgress &progress;
-};
-} // namespace
-
-Status RankThread::tryLoad() {
-  try {
-    if (Status s = job.world->open(rank, state.backend); !s.ok())
-      return s;
-    if (Status s =
-            Executor::load(plan, globalRank(plan, rank), *job.options.module,
-                           *state.backend, progress, state.executor);
-        !s.ok())
-      return s;
-    allocateResults(job, rank);
-    return job.resumed ? resume() : Status();
-  } catch (const std::bad_alloc &) {
-    return outOfMemoryLoading(plan, rank);
-  } catch (const EnvironmentFault &e) {
-    return Status::environment(std::string("module ") +
-                               job.options.module->name + ": " + e.what());
-  }
-}
-
-/// The tensors of all stages of the rank.
-Status RankThread::tensors(std::vector<sluice_tensor> &result) const {
-  for (uint32_t i = 0; i < state.executor->stageCount(); ++i)
-    if (Status s = addTensors(*job.options.module, state.executor->instance(i),
-                              state.executor->stageId(i), result);
-        !s.ok())
-      return s;
-  return {};
-}
-
-Status RankThread::resume() const {
-  std::vector<sluice_tensor> all;
-  Status status = tensors(all);
-  return status.ok() ? job.resumed->read(all) : status;
-}
-
-void RankThread::load() {
-  Status status = tryLoad();
-  progress.enter(status.ok() ? Phase::Ready : Phase::Unloaded);
-  const std::lock_guard lock(job.mutex);
-  state.loaded = std::move(status);
-  ++job.loadedCount;
-  job.changed.notify_all();
-}
-
-bool RankThread::awaitStart() {
-  std::unique_lock lock(job.mutex);
-  job.changed.wait(lock,
-                   [this] { return job.start != JobState::Start::Pending; });
-  return job.start == JobState::Start::Go;
-}
-
-void RankThread::runSteps() {
-  for (uint64_t step = job.firstStep; step < job.options.steps; ++step)
-    if (!runStep(step))
-      return;
-  progress.enter(Phase::Finished);
-}
-
-/// Switches recording and measuring as `step` needs it.
-void RankThread::arm(uint64_t step) {
-  const bool recorded =
-      job.options.recordLastStep && step + 1 == job.options.steps;
-  state.backend->recordTimes(recorded ? state.times.data() : nullptr);
-  const bool measured = step >= job.costBegin && step < job.costEnd;
-  state.executor->measure(measured ? state.costs.data() : nullptr);
-}
-
-bool RankThread::runStep(uint64_t step) {
-  Failure failure;
-  switch (tryStep(step, failure)) {
-  case Outcome::Done:
-    return true;
-  case Outcome::Failed:
-    fail(step, std::move(failure));
-    return false;
-  case Outcome::Aborted:
-    return false;
-  }
-  return false; // not reached: the switch is complete
-}
-
-Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
-  try {
-    arm(step);
-    Outcome outcome = state.executor->step(step, failure);
-    if (outcome != Outcome::Done)
-      return outcome;
-    state.stepEnds[step % state.stepEnds.size()] = nowNanoseconds();
-    if (state.lossShare != 0)
-      outcome = takeLoss(step, failure);
-    if (outcome == Outcome::Done && isSavedAfter(step))
-      outcome = save(step, failure);
-    return outcome == Outcome::Done ? tell(step, failure) : outcome;
-  } catch (const std::bad_alloc &) {
-    failure.message = "out of memory"; // so short that a string needs none
-    return Outcome::Failed;
-  } catch (const EnvironmentFault &e) {
-    failure.message = e.what();
-    return Outcome::Failed;
-  }
-}
-
-bool RankThread::isGivenUp() {
-  const std::lock_guard lock(job.mutex);
-  return job.givenUp;
-}
-
-Outcome RankThread::takeLoss(uint64_t step, Failure &failure) {
-  progress.enter(Phase::Reporting);
-  failure.op = kNone;
-  Loss loss;
-  if (!state.executor->loss(loss, failure))
-    return Outcome::Failed;
-  if (loss.has) {
-    if (!state.hasLoss) // read by who tells of an earlier step meanwhile
-      state.hasLoss = true;
-    state.losses[step % state.losses.size()] = loss.value;
-  }
-  return Outcome::Done;
-}
-
-bool RankThread::isSavedAfter(uint64_t step) const {
-  const uint64_t every = job.options.checkpointEvery;
-  return job.checkpoints && (step + 1 == job.options.steps ||
-                             (every != 0 && (step + 1) % every == 0));
-}
-
-/// Replicas are equal, so the first one's state is that of all.
-Outcome RankThread::save(uint64_t step, Failure &failure) {
-  if (globalRank(plan, rank).replica != 0)
-    return Outcome::Done;
-  progress.enter(Phase::Saving);
-  failure.op = kNone;
-  std::vector<sluice_tensor> all;
-  Status status = tensors(all);
-  if (status.ok())
-    status = job.checkpoints->write(step + 1, rank, all);
-  failure.message = status.message();
-  return status.ok() ? Outcome::Done : Outcome::Failed;
-}
-
-/// Tells of the step if this is the last rank to end it. No other rank can end
-/// the next step for all meanwhile, so steps are told in their order.
-Outcome RankThread::tell(uint64_t step, Failure &failure) {
-  std::atomic<uint32_t> &ended = job.endedRanks[step % job.endedRanks.size()];
-  if (ended.fetch_add(1, std::memory_order_acq_rel) + 1 != job.ranks.size())
-    return Outcome::Done;
-  ended.store(0, std::memory_order_relaxed);
-  progress.enter(Phase::Reporting);
-  failure.op = kNone;
-  if (isGivenUp())
-    return Outcome::Aborted;
-  if (isSavedAfter(step)) // every rank has written its part
-    if (Status s = job.checkpoints->complete(step + 1); !s.ok()) {
-      failure.message = s.message();
-      return Outcome::Failed;
-    }
-  if (!job.options.onStep)
-    return Outcome::Done;
-  StepInfo info{step, job.options.steps, 0, false, stepSeconds(job, step)};
-  if (std::optional<double> loss = lossOf(job, step)) {
-    info.loss = *loss;
-    info.hasLoss = true;
-  }
-  job.options.onStep(info);
-  return Outcome::Done;
-}
-
-void RankThread::fail(uint64_t step, Failure &&failure) {
-  progress.enter(Phase::Failed);
-  const std::lock_guard lock(job.mutex);
-  if (!job.failed.set)
-    job.failed = {true, rank, step, std::move(failure)};
-  job.changed.notify_all();
-}
+static constexpr double kShortGrace = 0.1;
 
 //===----------------------------------------------------------------------===//
 // The whole job
@@ -277,16 +42,27 @@ public:
 private:
   Status prepare();
   Status prepareSteps();
+  void meetOthers();
   Status startThreads();
-  Status supervise(Watchdog &watchdog);
-  Status endEarly(Watchdog &watchdog);
+  Status supervise(Watchdog &watchdog, JobResult &result, WeightsSink *weights);
+  template <typename Event> bool await(Event event);
+  Status endEarly(Watchdog &watchdog, JobResult &result);
   Status whyEarly(std::span<Snapshot> snapshots);
-  Status loadFailure();
+  EarlyEnd whyEarlyHere(std::span<Snapshot> snapshots);
+  std::vector<StandingRow> rowsOf(std::span<const Snapshot> snapshots) const;
+  Status loadFailure(JobResult &result);
+  Status loadFailureHere();
+  Status finish(Watchdog &watchdog, JobResult &result, WeightsSink *weights);
+  Status finishFirst(JobResult &result, WeightsSink *weights);
   void setStart(JobState::Start start);
   void stopThreads();
   void joinThreads();
   bool allEnded() const { return job->endedCount == threads.size(); }
-  bool endsEarly() const { return job->stuck != kNone || job->failed.set; }
+  bool endsEarly() const {
+    return job->stuck != kNone || job->failed.set ||
+           (job->liaison && job->liaison->endsEarly());
+  }
+  bool isHere(Id rank) const { return rank - job->firstHere < job->countHere; }
 
   const Plan &plan;
   std::shared_ptr<JobState> job;
@@ -327,6 +103,13 @@ Status JobRunner::prepare() {
                          " microbatches, together over the limit of " +
                          std::to_string(kMaxCount));
   const auto ranks = static_cast<uint32_t>(globalRanks(plan));
+  job->countHere = ranks;
+  if (Peers *peers = options.peers) {
+    job->firstHere = peers->self();
+    job->countHere = 1;
+    if (peers->count() != ranks)
+      return wrongCount(plan, peers->count());
+  }
   const auto listOf = [this](Id rank) -> const RankPlan & {
     return plan.ranks[globalRank(plan, rank).rank];
   };
@@ -339,6 +122,9 @@ Status JobRunner::prepare() {
     return s;
   for (Id rank = 0; rank < ranks; ++rank)
     job->ranks[rank].lossShare = lossShareOf(plan, listOf(rank));
+  for (Id rank = 0; options.peers && rank < ranks; ++rank)
+    if (options.peers->self() == 0)
+      allocateSteps(*job, rank);
   const Paths paths = pathsOf(plan);
   if (Status s =
           backend->make(ranks, paths.channels, paths.collectives, job->world);
@@ -352,7 +138,8 @@ Status JobRunner::prepare() {
     return s;
   std::vector<Bytes> arenas;
   for (Id rank = 0; rank < ranks; ++rank)
-    arenas.push_back(listOf(rank).arenaBytes);
+    if (isHere(rank))
+      arenas.push_back(listOf(rank).arenaBytes + listOf(rank).hostArenaBytes);
   return job->world->admit(arenas);
 }
 
@@ -367,8 +154,9 @@ Status JobRunner::prepareSteps() {
   if (!options.checkpointDirectory.empty()) {
     job->checkpoints.emplace(options.checkpointDirectory,
                              static_cast<uint32_t>(plan.ranks.size()));
-    if (Status s = job->checkpoints->prepare(); !s.ok())
-      return s;
+    if (job->firstHere == 0)
+      if (Status s = job->checkpoints->prepare(); !s.ok())
+        return s;
   }
   const uint64_t steps = options.steps - job->firstStep;
   job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(*job) + 1);
@@ -379,12 +167,12 @@ Status JobRunner::prepareSteps() {
 }
 
 Status JobRunner::startThreads() {
-  threads.reserve(job->ranks.size());
-  for (Id rank = 0; rank < job->ranks.size(); ++rank) {
+  threads.reserve(job->countHere);
+  for (Id rank = job->firstHere; rank < job->firstHere + job->countHere;
+       ++rank) {
     try {
-      threads.emplace_back([state = job, &whole = plan, rank] {
-        RankThread(*state, whole, rank).run();
-      });
+      threads.emplace_back(
+          [state = job, &whole = plan, rank] { runRank(*state, whole, rank); });
     } catch (const std::system_error &) {
       return Status::environment("cannot start a thread for " +
                                  nameOfRank(plan, rank));
@@ -409,7 +197,11 @@ void JobRunner::stopThreads() {
     if (job->start == JobState::Start::Pending)
       job->start = JobState::Start::Cancel;
     job->changed.notify_all();
-    job->changed.wait_for(lock, std::chrono::duration<double>(kGraceSeconds),
+    // With other processes this one ends at once: whoever started them may
+    // not wait for long.
+    job->changed.wait_for(lock,
+                          std::chrono::duration<double>(
+                              job->liaison ? kShortGrace : kGraceSeconds),
                           [this] { return allEnded(); });
     job->givenUp = true;
   }
@@ -418,21 +210,22 @@ void JobRunner::stopThreads() {
 
 /// Joins the threads that have ended and leaves the others behind.
 void JobRunner::joinThreads() {
-  const auto hasEnded = [this](size_t rank) {
+  const auto hasEnded = [this](size_t thread) {
     const std::lock_guard lock(job->mutex);
-    return job->ranks[rank].ended;
+    return job->ranks[job->firstHere + thread].ended;
   };
-  for (size_t rank = 0; rank < threads.size(); ++rank) {
-    if (hasEnded(rank))
-      threads[rank].join();
+  for (size_t i = 0; i < threads.size(); ++i) {
+    if (hasEnded(i))
+      threads[i].join();
     else
-      threads[rank].detach();
+      threads[i].detach();
   }
   threads.clear();
 }
 
-/// The first rank's, so that it does not depend on who was faster.
-Status JobRunner::loadFailure() {
+/// Of this process: the first rank's, so that it does not depend on who was
+/// faster.
+Status JobRunner::loadFailureHere() {
   const std::lock_guard lock(job->mutex);
   for (const RankState &rank : job->ranks)
     if (!rank.loaded.ok())
@@ -440,114 +233,212 @@ Status JobRunner::loadFailure() {
   return {};
 }
 
-static std::string atOp(const Plan &plan, Id rank, uint32_t op, uint64_t step) {
-  const std::string number = "step " + std::to_string(step);
-  return op == kNone
-             ? " in " + number
-             : " at " + describeOp(plan, globalRank(plan, rank).rank, op) +
-                   " of " + number;
+/// Of all processes, once all have loaded.
+Status JobRunner::loadFailure(JobResult &result) {
+  if (!job->liaison)
+    return loadFailureHere();
+  Id whose = 0;
+  Status status = job->liaison->loadVerdict(whose);
+  result.speaks = whose == job->firstHere;
+  result.orderly = !status.ok();
+  return status;
 }
 
-static Status describeFailure(const Plan &plan, const JobFailure &failed) {
-  return Status::environment(
-      nameOfRank(plan, failed.rank) + " failed" +
-      atOp(plan, failed.rank, failed.failure.op, failed.step) + ": " +
-      failed.failure.message);
-}
+//===----------------------------------------------------------------------===//
+// Ending early
+//===----------------------------------------------------------------------===//
 
-/// Whom to name of the ranks that have stood still about as long as `stuck`:
-/// the first that is inside a module, since the others may well wait for it,
-/// else the first that stands at an operation. So it does not depend on who
-/// came there a little earlier.
-static Id culprit(const Plan &plan, std::span<const Snapshot> ranks, Id stuck) {
-  Id first = kNone;
-  for (Id rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].idleSeconds < 0.5 * ranks[stuck].idleSeconds)
-      continue;
-    const Standing standing = standingOf(plan, rank, ranks[rank]);
-    if (standing.inModule)
-      return rank;
-    if (standing.op != kNone && first == kNone)
-      first = rank;
-  }
-  return first == kNone ? stuck : first;
-}
-
-static Status describeStuck(const Plan &plan, std::span<const Snapshot> ranks,
-                            Id stuck, double timeoutSeconds) {
-  const Id rank = culprit(plan, ranks, stuck);
-  const Standing standing = standingOf(plan, rank, ranks[rank]);
-  char timeout[64];
-  std::snprintf(timeout, sizeof(timeout), "%g", timeoutSeconds);
-  return Status::environment(
-      nameOfRank(plan, rank) + " has made no progress for " + timeout + " s" +
-      (standing.op == kNone ? std::string()
-                            : atOp(plan, rank, standing.op, ranks[rank].step)) +
-      ": it waits for " + standing.waitsFor);
+std::vector<StandingRow>
+JobRunner::rowsOf(std::span<const Snapshot> snapshots) const {
+  std::vector<StandingRow> rows;
+  for (Id i = 0; i < snapshots.size(); ++i)
+    rows.push_back(standingRow(plan, job->firstHere + i, snapshots[i]));
+  return rows;
 }
 
 /// What a rank said goes before that a rank said nothing.
 Status JobRunner::whyEarly(std::span<Snapshot> snapshots) {
-  if (Status s = loadFailure(); !s.ok())
+  if (Status s = loadFailureHere(); !s.ok())
     return s;
   const std::lock_guard lock(job->mutex);
   if (!job->failed.set)
-    return describeStuck(plan, snapshots, job->stuck,
+    return describeStuck(plan, rowsOf(snapshots), job->stuck,
                          job->options.timeoutSeconds);
-  snapshots[job->failed.rank].failedOp = job->failed.failure.op;
+  snapshots[job->failed.rank - job->firstHere].failedOp =
+      job->failed.failure.op;
   return describeFailure(plan, job->failed);
 }
 
+/// The same of this process alone, for the others.
+EarlyEnd JobRunner::whyEarlyHere(std::span<Snapshot> snapshots) {
+  EarlyEnd end;
+  const std::lock_guard lock(job->mutex);
+  const int signal = job->options.signal ? job->options.signal->load() : 0;
+  if (job->failed.set) {
+    end.reason = EarlyEnd::Reason::Failed;
+    end.message = describeFailure(plan, job->failed).message();
+    snapshots[0].failedOp = job->failed.failure.op;
+  } else if (job->stuck != kNone) {
+    end.reason = EarlyEnd::Reason::Stuck;
+  } else if (signal != 0) {
+    end.reason = EarlyEnd::Reason::Signal;
+    end.message =
+        "the job was ended from outside by signal " + std::to_string(signal);
+  }
+  end.row = rowsOf(snapshots)[0];
+  return end;
+}
+
 /// Stops all ranks, tells the caller who stood where, and says why.
-Status JobRunner::endEarly(Watchdog &watchdog) {
+Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   std::vector<Snapshot> snapshots = watchdog.snapshots();
   job->world->abort();
-  Status status = whyEarly(snapshots);
-  stopThreads();
-  if (job->options.onStuck)
-    job->options.onStuck(standingTable(plan, snapshots));
+  std::vector<StandingRow> rows;
+  Status status;
+  if (job->liaison) {
+    const Liaison::Verdict verdict = job->liaison->end(whyEarlyHere(snapshots));
+    rows = verdict.rows;
+    result.speaks = verdict.speaks;
+    status = describe(plan, verdict, job->options.timeoutSeconds);
+  } else {
+    status = whyEarly(snapshots);
+    rows = rowsOf(snapshots);
+    stopThreads();
+  }
+  if (job->options.onStuck && result.speaks)
+    job->options.onStuck(standingTable(plan, rows));
+  if (job->liaison) {
+    stopThreads();
+    if (!result.speaks)
+      job->liaison->awaitDismissal();
+  }
   return status;
 }
 
-/// Sees the threads through loading, steps and end.
-Status JobRunner::supervise(Watchdog &watchdog) {
+//===----------------------------------------------------------------------===//
+// The walk of a job
+//===----------------------------------------------------------------------===//
+
+/// Waits for `event`, which is looked at under the lock; false if the job ends
+/// early instead.
+template <typename Event> bool JobRunner::await(Event event) {
   std::unique_lock lock(job->mutex);
-  job->changed.wait(lock, [this] {
-    return job->loadedCount == job->ranks.size() || endsEarly();
-  });
-  const bool early = endsEarly();
-  lock.unlock();
-  if (early)
-    return endEarly(watchdog);
-  Status loaded = loadFailure();
+  job->changed.wait(lock, [&] { return event() || endsEarly(); });
+  return !endsEarly();
+}
+
+/// Sees the threads through loading, steps and end.
+Status JobRunner::supervise(Watchdog &watchdog, JobResult &result,
+                            WeightsSink *weights) {
+  if (!await([this] { return job->loadedCount == threads.size(); }))
+    return endEarly(watchdog, result);
+  if (job->liaison) {
+    job->liaison->tellLoaded(loadFailureHere(), job->options.identity);
+    if (!await([this] { return job->liaison->allLoaded(); }))
+      return endEarly(watchdog, result);
+  }
+  Status loaded = loadFailure(result);
   setStart(loaded.ok() ? JobState::Start::Go : JobState::Start::Cancel);
-  lock.lock();
+  std::unique_lock lock(job->mutex);
   job->changed.wait(lock, [this] { return allEnded() || endsEarly(); });
   const bool whole = allEnded() && !job->failed.set;
   lock.unlock();
   if (!whole)
-    return endEarly(watchdog);
+    return endEarly(watchdog, result);
   joinThreads();
-  return loaded;
+  return loaded.ok() ? finish(watchdog, result, weights) : loaded;
+}
+
+/// Process 0, once all others have told what they leave.
+Status JobRunner::finishFirst(JobResult &result, WeightsSink *weights) {
+  collectResults(plan, *job, result);
+  return weights ? visitWeights(*job, *weights) : Status();
+}
+
+/// After the last step, all ranks of this process being through.
+Status JobRunner::finish(Watchdog &watchdog, JobResult &result,
+                         WeightsSink *weights) {
+  for (Id rank = job->firstHere; rank < job->firstHere + job->countHere; ++rank)
+    job->ranks[rank].report = reportOf(*job, rank);
+  Liaison *const liaison = job->liaison.get();
+  if (!liaison)
+    return finishFirst(result, weights);
+  if (weights) {
+    std::vector<HeldTensor> tensors;
+    if (Status s = tensorsHere(*job, tensors); !s.ok()) {
+      const std::lock_guard lock(job->mutex);
+      job->failed = {
+          true, job->firstHere, job->options.steps - 1, {kNone, s.message()}};
+    }
+    liaison->offer(std::move(tensors));
+  }
+  liaison->tellReport(job->ranks[job->firstHere].report);
+  Status status;
+  if (liaison->isFirst()) {
+    if (!await([&] { return liaison->allReported(weights != nullptr); }))
+      return endEarly(watchdog, result);
+    status = finishFirst(result, weights);
+    liaison->tellOver(status);
+  } else {
+    if (!await([&] { return liaison->isOver(); }) && !liaison->isOver())
+      return endEarly(watchdog, result);
+    status = liaison->over();
+    result.speaks = false;
+  }
+  result.orderly = true;
+  return status;
+}
+
+/// Hears of the other processes from here on.
+void JobRunner::meetOthers() {
+  Peers *peers = job->options.peers;
+  if (!peers)
+    return;
+  JobState *const state = job.get();
+  job->liaison = std::make_unique<Liaison>(
+      *peers, job->options.timeoutSeconds, job->options.signal,
+      Liaison::Hooks{.changed =
+                         [state] {
+                           const std::lock_guard lock(state->mutex);
+                           state->changed.notify_all();
+                         },
+                     .standing = [state] { return state->standing(); },
+                     .stepEnded =
+                         [state](Id rank, const StepEnd &end) {
+                           countStepEnd(*state, rank, end);
+                         },
+                     .reported =
+                         [state](Id rank, RankReport &&report) {
+                           state->ranks[rank].report = std::move(report);
+                         }});
 }
 
 Status JobRunner::run(JobResult &result, WeightsSink *weights) {
-  if (Status s = prepare(); !s.ok())
-    return s;
-  {
-    Watchdog watchdog(job->progress, job->options.timeoutSeconds,
-                      [state = job](Id rank) {
-                        const std::lock_guard lock(state->mutex);
-                        state->stuck = rank;
-                        state->changed.notify_all();
-                      });
-    if (Status s = startThreads(); !s.ok())
+  if (Status s = prepare(); !s.ok()) {
+    if (!job->options.peers)
       return s;
-    if (Status s = supervise(watchdog); !s.ok())
-      return s;
+    const Departure departure =
+        leave(*job->options.peers, s, job->options.timeoutSeconds,
+              job->options.signal);
+    result.speaks = departure.speaks;
+    result.orderly = departure.orderly;
+    return departure.status;
   }
-  collectResults(plan, *job, result);
-  return weights ? visitWeights(*job, *weights) : Status();
+  Watchdog watchdog(
+      std::span(job->progress).subspan(job->firstHere, job->countHere),
+      job->options.timeoutSeconds, [state = job](Id rank) {
+        const std::lock_guard lock(state->mutex);
+        state->stuck = state->firstHere + rank;
+        state->changed.notify_all();
+      });
+  job->standing = [this, &watchdog] { return rowsOf(watchdog.snapshots())[0]; };
+  meetOthers();
+  const auto hearNoMore = [](Liaison *liaison) { liaison->stopHearing(); };
+  const std::unique_ptr<Liaison, decltype(hearNoMore)> hearing(
+      job->liaison.get(), hearNoMore);
+  if (Status s = startThreads(); !s.ok())
+    return s;
+  return supervise(watchdog, result, weights);
 }
 
 static Status runGuarded(const Plan &plan, const JobOptions &options,

@@ -7,9 +7,11 @@
 #include "ir/Timeline.h"
 #include "runtime/Checkpoint.h"
 #include "runtime/Executor.h"
+#include "runtime/Peers.h"
 #include "runtime/Weights.h"
 #include "runtime/sluice.h"
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -56,8 +58,17 @@ struct JobOptions {
   /// runJob has returned.
   std::function<void(const StepInfo &)> onStep;
   /// Called once when the job ends early, from runJob's thread, with the table
-  /// of who stood where and waited for what at that moment.
+  /// of who stood where and waited for what at that moment. With `peers` in one
+  /// process only, the first that can.
   std::function<void(const std::string &table)> onStuck;
+  /// The processes of the job where each has one rank; this one runs the rank
+  /// of its number. Null: all ranks are here. All processes must run the same
+  /// plan, and give the same options but for the functions.
+  Peers *peers = nullptr;
+  /// With `peers`: lines that tell the job and must be the same in all.
+  std::string identity;
+  /// With `peers`, may be null: the number of a signal that came ends the job.
+  const std::atomic<int> *signal = nullptr;
 };
 
 /// What a stage's calls took on the average, in seconds; 0 where none was made.
@@ -69,6 +80,7 @@ struct StageCosts {
   double optimizerStep = 0;
 };
 
+/// With JobOptions::peers that of process 0 only; of others it is empty.
 struct JobResult {
   /// Step by step, from the end of the step before (the start of the job) to
   /// its end on the last rank to end it.
@@ -76,17 +88,24 @@ struct JobResult {
   std::vector<double> losses; ///< empty where no stage has one
   /// Step number of the first entry of the two.
   uint64_t firstStep = 0;
-  std::vector<Bytes> arenaBytes; ///< allocated, per rank of all replicas
+  std::vector<Bytes> arenaBytes;     ///< allocated, per rank of all replicas
+  std::vector<Bytes> hostArenaBytes; ///< the same of host memory
   /// If that was to be recorded: of the first replica.
   std::optional<Timeline> lastStep;
   /// Per stage, of the first replica: of costSteps steps after two to warm up.
   std::vector<StageCosts> costs;
+  /// Of a job that failed: whether it is this process's to tell.
+  bool speaks = true;
+  /// Of a job that failed: whether all processes know and end in good order,
+  /// so that the Peers may be destroyed.
+  bool orderly = false;
 };
 
 /// Runs `plan`, every rank of every replica on a thread of its own, for
 /// `options.steps` steps; then hands the trained weights to `weights` unless
 /// that is null. The plan must be verified; that is trusted. Everything is
-/// allocated before the first step.
+/// allocated before the first step. With `options.peers` only one rank runs
+/// here, and of the other ranks' lists process 0 alone needs any.
 ///
 /// Fails with Fault::Input where module and plan do not fit each other, the
 /// plan has no ranks, no stages or too many replicas, or a checkpoint is of

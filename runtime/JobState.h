@@ -1,6 +1,6 @@
 //===- runtime/JobState.h - What the threads of a job share --------------===//
 //
-// Inner header of Job.cpp and JobResult.cpp.
+// Inner header of Job.cpp and its neighbours.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_JOBSTATE_H
@@ -8,12 +8,15 @@
 
 #include "runtime/Executor.h"
 #include "runtime/Job.h"
+#include "runtime/Liaison.h"
 
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace sluice::runtime {
@@ -25,6 +28,7 @@ struct RankState {
   Status loaded;
   /// Its part of the last stage's microbatches; not 0: it reports a loss.
   double lossShare = 0;
+  RankReport report;             ///< at the end
   std::vector<int64_t> stepEnds; ///< nanoseconds, step modulo its size
   std::vector<double> losses;    ///< the same way; of the reporting rank
   bool hasLoss = false;
@@ -49,6 +53,9 @@ struct JobState {
   explicit JobState(const JobOptions &jobOptions) : options(jobOptions) {}
 
   const JobOptions options;
+  /// The ranks of this process: all, or with peers one.
+  Id firstHere = 0;
+  Id countHere = 0;
   std::unique_ptr<World> world;
   std::vector<RankProgress> progress;
   std::vector<RankState> ranks;
@@ -61,6 +68,8 @@ struct JobState {
   uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
+  std::unique_ptr<Liaison> liaison;      ///< with peers
+  std::function<StandingRow()> standing; ///< of the rank of this process
 
   std::mutex mutex; ///< guards what follows
   std::condition_variable changed;
@@ -83,14 +92,46 @@ double stepSeconds(const JobState &job, uint64_t step);
 /// microbatches, which the copies of the last stage share; none without a loss.
 std::optional<double> lossOf(const JobState &job, uint64_t step);
 
-/// Gives `rank` the memory that its steps will write results to.
+/// Gives `rank` the memory that its steps will write results to, here, and the
+/// memory for its step ends and losses, where those are told.
 void allocateResults(JobState &job, Id rank);
+void allocateSteps(JobState &job, Id rank);
 
-/// Turns what the ranks wrote into `result`. All threads have ended.
+/// All that a rank does: loads, awaits the start, runs its steps.
+void runRank(JobState &job, const Plan &plan, Id rank);
+
+/// Keeps that `rank` has ended a step.
+void keepStepEnd(JobState &job, Id rank, const StepEnd &end);
+
+/// The same of a rank of another process, while the job is not given up; tells
+/// of the step if that rank was the last to end it.
+void countStepEnd(JobState &job, Id rank, const StepEnd &end);
+
+/// What `rank`, whose thread has ended, leaves behind.
+RankReport reportOf(const JobState &job, Id rank);
+
+/// Turns the reports and step ends of all ranks into `result`.
 void collectResults(const Plan &plan, const JobState &job, JobResult &result);
+
+/// The tensors of the ranks of this process.
+Status tensorsHere(const JobState &job, std::vector<HeldTensor> &tensors);
 
 /// Visits all tensors in order of position, each once.
 Status visitWeights(const JobState &job, WeightsSink &sink);
+
+//===----------------------------------------------------------------------===//
+// Sentences (JobEnding.cpp)
+//===----------------------------------------------------------------------===//
+
+/// So many processes do not fit the plan.
+Status wrongCount(const Plan &plan, uint32_t processes);
+Status describeFailure(const Plan &plan, const JobFailure &failed);
+/// `stuck` is a rank that made no progress for the timeout.
+Status describeStuck(const Plan &plan, std::span<const StandingRow> rows,
+                     Id stuck, double timeoutSeconds);
+/// Of a job in several processes.
+Status describe(const Plan &plan, const Liaison::Verdict &verdict,
+                double timeoutSeconds);
 
 } // namespace sluice::runtime
 

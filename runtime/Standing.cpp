@@ -126,8 +126,8 @@ static std::string describePeer(const Plan &plan, Id rank, uint32_t op) {
                isSend(other.op) == send;
       }));
   std::string who = "rank " + std::to_string(peer);
-  if (plan.ranks[peer].ops.empty())
-    return who;
+  if (plan.ranks[peer].ops.empty()) // not known in this process
+    return who + " to match it";
   const uint32_t mate = findMessage(plan.ranks[peer], channel, !send, ordinal);
   if (mate == kNone)
     return who + ", which has nothing to match";
@@ -189,6 +189,8 @@ static Standing standingInList(const Plan &plan, GlobalRank self,
     return {op, false, describePeer(plan, rank, op)};
   if (isCollective(list.ops[op].op))
     return {op, false, describeOthers(plan, self, op)};
+  if (isCopy(list.ops[op].op))
+    return {op, true, "its copy to end"};
   return {op, true, "the module to return"};
 }
 
@@ -238,42 +240,58 @@ static std::string secondsText(double seconds) {
   return text;
 }
 
-using Row = std::array<std::string, 7>;
-
-static Row rowOf(const Plan &plan, Id number, const Snapshot &snapshot) {
-  const GlobalRank self = globalRank(plan, number);
+StandingRow standingRow(const Plan &plan, Id number, const Snapshot &snapshot) {
   const Standing standing = standingOf(plan, number, snapshot);
-  Row row = {std::to_string(self.replica),
-             std::to_string(self.rank),
-             std::to_string(snapshot.step),
-             phaseText(snapshot.phase),
-             "-",
-             secondsText(snapshot.idleSeconds),
-             standing.waitsFor};
+  StandingRow row = {.step = snapshot.step,
+                     .standsAt = phaseText(snapshot.phase),
+                     .line = "",
+                     .waitsFor = standing.waitsFor,
+                     .idleSeconds = snapshot.idleSeconds,
+                     .inModule = standing.inModule};
   if (standing.op != kNone) {
-    const PlanOp &op = plan.ranks[self.rank].ops[standing.op];
-    row[3] = nameOf(op);
-    row[4] = specPlace(plan, op.stage);
+    const PlanOp &op =
+        plan.ranks[globalRank(plan, number).rank].ops[standing.op];
+    row.standsAt = nameOf(op);
+    row.line = specPlace(plan, op.stage);
   }
   return row;
 }
 
-std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks) {
-  std::vector<Row> rows = {
+std::string placeOf(const StandingRow &row) {
+  const std::string step = "step " + std::to_string(row.step);
+  return row.atOp() ? " at " + row.standsAt + " (" + row.line + ") of " + step
+                    : " in " + step;
+}
+
+using Cells = std::array<std::string, 7>;
+
+static Cells cellsOf(const Plan &plan, Id number, const StandingRow &row) {
+  const GlobalRank self = globalRank(plan, number);
+  return {std::to_string(self.replica),
+          std::to_string(self.rank),
+          std::to_string(row.step),
+          row.standsAt,
+          row.atOp() ? row.line : "-",
+          secondsText(row.idleSeconds),
+          row.waitsFor};
+}
+
+std::string standingTable(const Plan &plan, std::span<const StandingRow> rows) {
+  std::vector<Cells> lines = {
       {"replica", "rank", "step", "stands at", "line", "since", "waits for"}};
-  for (Id rank = 0; rank < ranks.size(); ++rank)
-    rows.push_back(rowOf(plan, rank, ranks[rank]));
-  std::array<size_t, std::tuple_size_v<Row>> widths = {};
-  for (const Row &row : rows)
-    for (size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], row[i].size());
+  for (Id rank = 0; rank < rows.size(); ++rank)
+    lines.push_back(cellsOf(plan, rank, rows[rank]));
+  std::array<size_t, std::tuple_size_v<Cells>> widths = {};
+  for (const Cells &line : lines)
+    for (size_t i = 0; i < line.size(); ++i)
+      widths[i] = std::max(widths[i], line[i].size());
   std::string out;
-  for (const Row &row : rows) {
-    for (size_t i = plan.replicas > 1 ? 0 : 1; i + 1 < row.size(); ++i) {
-      out += row[i];
-      out.append(widths[i] - row[i].size() + 2, ' ');
+  for (const Cells &line : lines) {
+    for (size_t i = plan.replicas > 1 ? 0 : 1; i + 1 < line.size(); ++i) {
+      out += line[i];
+      out.append(widths[i] - line[i].size() + 2, ' ');
     }
-    out += row.back() + "\n";
+    out += line.back() + "\n";
   }
   return out;
 }

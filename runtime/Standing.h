@@ -38,9 +38,27 @@ std::string specPlace(const Plan &plan, Id stage);
 /// "1F0 (spec.yaml:12)".
 std::string describeOp(const Plan &plan, Id rank, uint32_t op);
 
-/// One line a rank of all replicas: the operation it stands at, its line of the
-/// spec, what it waits for and since when. Ends with a line feed.
-std::string standingTable(const Plan &plan, std::span<const Snapshot> ranks);
+/// A rank's line of the table, in words, so that it can be told by those who
+/// do not have the rank's list.
+struct StandingRow {
+  uint64_t step = 0;
+  std::string standsAt; ///< an operation, or what the rank is about
+  std::string line;     ///< of the spec; empty where it is in no operation
+  std::string waitsFor;
+  double idleSeconds = 0; ///< since the rank last made progress
+  bool inModule = false;  ///< as Standing::inModule
+  bool atOp() const { return !line.empty(); }
+};
+
+StandingRow standingRow(const Plan &plan, Id number, const Snapshot &snapshot);
+
+/// " at 0F3 (spec.yaml:12) of step 4"; outside of operations " in step 4".
+std::string placeOf(const StandingRow &row);
+
+/// Lines of the ranks of all replicas, by their numbers: the operation that
+/// each stands at, its line of the spec, what it waits for and since when. Ends
+/// with a line feed.
+std::string standingTable(const Plan &plan, std::span<const StandingRow> rows);
 
 } // namespace sluice::runtime
 

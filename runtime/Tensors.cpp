@@ -3,8 +3,6 @@
 #include "ir/Diagnostics.h"
 #include "runtime/ModuleCall.h"
 
-#include <algorithm>
-#include <cstring>
 #include <string>
 
 namespace sluice::runtime {
@@ -36,32 +34,6 @@ Status addTensors(const sluice_module &module, void *instance, Id stage,
                                  std::to_string(SLUICE_MAX_STATES));
     tensors.push_back(tensor);
   }
-  return {};
-}
-
-static bool isCopy(const sluice_tensor &a, const sluice_tensor &b) {
-  return a.position == b.position && std::strcmp(a.name, b.name) == 0;
-}
-
-Status mergeTensors(std::vector<sluice_tensor> &tensors) {
-  std::sort(tensors.begin(), tensors.end(),
-            [](const sluice_tensor &a, const sluice_tensor &b) {
-              return a.position != b.position ? a.position < b.position
-                                              : std::strcmp(a.name, b.name) < 0;
-            });
-  size_t kept = 0;
-  for (const sluice_tensor &tensor : tensors) {
-    if (kept == 0 || !isCopy(tensors[kept - 1], tensor)) {
-      tensors[kept++] = tensor;
-      continue;
-    }
-    const sluice_tensor &first = tensors[kept - 1];
-    if (first.bytes != tensor.bytes ||
-        std::memcmp(first.data, tensor.data, tensor.bytes) != 0)
-      return Status::environment("the copies of tensor " +
-                                 escaped(tensor.name) + " differ");
-  }
-  tensors.resize(kept);
   return {};
 }
 

@@ -15,10 +15,6 @@ namespace sluice::runtime {
 Status addTensors(const sluice_module &module, void *instance, Id stage,
                   std::vector<sluice_tensor> &tensors);
 
-/// Brings tensors into the order of their position and removes the copies that
-/// several stages or replicas hold; these must be equal.
-Status mergeTensors(std::vector<sluice_tensor> &tensors);
-
 } // namespace sluice::runtime
 
 #endif // SLUICE_RUNTIME_TENSORS_H

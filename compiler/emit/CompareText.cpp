@@ -94,6 +94,10 @@ void TextComparison::legend() {
     out << "note: where the span is less than the makespan, ranks begin and "
            "end the step at different times; gradient clipping is a barrier "
            "between steps: with it span buys nothing\n";
+  if (llvm::any_of(comparison.schedules,
+                   [](const ComparedSchedule &row) { return row.copies; }))
+    out << "note: makespan and span are with what copies to host memory and "
+           "back add to them\n";
   keys();
 }
 

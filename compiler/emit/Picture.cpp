@@ -231,7 +231,7 @@ void Picture::sortIntoRows() {
   for (const TimelineSpan &span : timeline.spans) {
     if (span.end <= span.start || span.rank >= timeline.ranks)
       continue;
-    bool isMessageSpan = isCommunication(span.op);
+    bool isMessageSpan = isCommunication(span.op) || isCopy(span.op);
     uint8_t tone = isCompute(span.op) ? tones.of(span) : uint8_t(0);
     messages |= isMessageSpan;
     lighter |= tone != 0;

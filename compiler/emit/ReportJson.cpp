@@ -115,6 +115,9 @@ void JsonReport::bytes(const RankReport &rank) {
   json.attribute("live_bytes", rank.memory.aligned);
   json.attribute("arena_bytes", rank.arenaBytes);
   json.attribute("fragmentation_bytes", rank.fragmentation);
+  json.attribute("unmoved_peak_bytes", rank.unmovedPeak);
+  json.attribute("host_peak_bytes", rank.hostPeak);
+  json.attribute("host_arena_bytes", rank.hostArena);
   json.attributeObject("memory", [&] {
     for (unsigned heading = 0; heading < kHeadingCount; ++heading)
       json.attribute(ref(headingName(heading)), rank.memory.byHeading[heading]);

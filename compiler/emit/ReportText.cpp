@@ -67,6 +67,7 @@ private:
   void pairs();
   void ranks();
   void memory();
+  void host();
   Id neediest() const;
   void largest();
   void highWater();
@@ -199,6 +200,24 @@ void TextReport::memory() {
       << " bytes; over live: what the arena has more)\n";
   largest();
   highWater();
+  host();
+}
+
+/// What is offloaded.
+void TextReport::host() {
+  auto moves = [](const RankReport &rank) { return rank.hostArena != 0; };
+  if (!llvm::any_of(report.perRank, moves))
+    return;
+  Table table({"rank", "peak", "without offload", "on the host", "host arena"});
+  for (Id number = 0; number < report.perRank.size(); ++number) {
+    const RankReport &rank = report.perRank[number];
+    table.add({std::to_string(number), formatBytes(rank.memory.bytes),
+               formatBytes(rank.unmovedPeak), formatBytes(rank.hostPeak),
+               formatBytes(rank.hostArena)});
+  }
+  out << "host memory, apart from the device's and its limit\n";
+  table.print(out);
+  out << '\n';
 }
 
 /// The rank with the largest peak.

@@ -1,4 +1,5 @@
 #include "compiler/emit/Emit.h"
+#include "ir/text/Actions.h"
 
 namespace sluice {
 
@@ -39,7 +40,7 @@ static void emitRow(const Plan &plan, Id rank, llvm::raw_ostream &out) {
   std::vector<std::string> waits;
   for (size_t at = 0; at < list.ops.size(); ++at) {
     const PlanOp &op = list.ops[at];
-    if (!info(op.op).perMicrobatch || op.op == Op::Recompute)
+    if (!isInCsv(op.op))
       continue;
     bool joins = isCompute(op.op) && op.group != kNone;
     bool first = joins && (at == 0 || list.ops[at - 1].group != op.group);

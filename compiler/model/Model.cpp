@@ -122,6 +122,32 @@ static bool checkMessageTime(const Spec &spec, const Model &model,
   return false;
 }
 
+/// Copies of one step to host memory and back, were they made one after the
+/// other: of each microbatch at most all that its forwards save.
+static bool checkCopyTime(const Spec &spec, const Model &model,
+                          Diagnostics &diagnostics) {
+  const Located<std::optional<LinkSpec>> &link = spec.cluster.hostLink;
+  if (!link.value)
+    return true;
+  Bytes saved = 0;
+  for (const Layer &layer : model.layers)
+    saved += layer.activation + layer.checkpoint;
+  Link cost{link.value->latency, link.value->bandwidth};
+  Wide stages =
+      Wide(spec.pipeline.ranks.value) * spec.pipeline.virtualStages.value;
+  Wide all = cost.occupancy(saved, model.timeUnit) +
+             stages * (Wide(cost.latency) + 1); // each is rounded up
+  if (2 * all * spec.pipeline.microbatches.value <= Wide(kMaxTicks))
+    return true;
+  diagnostics.error(
+      link.where, "the copies of " + microbatches(spec.pipeline.microbatches) +
+                      ", up to " + formatBytes(saved) +
+                      " each to host memory and back, may take longer than "
+                      "the limit of " +
+                      timeLimit(model.timeUnit));
+  return false;
+}
+
 /// Everything that all ranks together could ever hold.
 static bool checkBytes(const Spec &spec, const Model &model,
                        Diagnostics &diagnostics) {
@@ -193,6 +219,8 @@ std::optional<Model> buildModel(const Spec &spec, Diagnostics &diagnostics) {
     fits = checkMessageTime(spec, model, cluster.link, diagnostics);
   if (fits && cluster.nodeLink && cluster.devicesPerNode.given)
     fits = checkMessageTime(spec, model, *cluster.nodeLink, diagnostics);
+  if (fits)
+    fits = checkCopyTime(spec, model, diagnostics);
   return fits ? std::optional(std::move(model)) : std::nullopt;
 }
 

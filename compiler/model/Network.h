@@ -37,6 +37,8 @@ public:
   /// any.
   Link betweenReplicas() const { return replicas; }
 
+  Link host; ///< between a device and its host, each way
+
 private:
   Link sameNode, betweenNodes, replicas;
   uint32_t ranksPerNode = 0;

@@ -260,7 +260,8 @@ void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
   lines.variant(keys::kSequenceParallel, pipeline.sequenceParallel);
   lines.variant(keys::kContextParallel, pipeline.contextParallel, 1);
   lines.variant(keys::kExpertParallel, pipeline.expertParallel, 1);
-  if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel)
+  if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel &&
+      pipeline.zero == 0) // else that is what keeps it out of the plan
     lines.number(keys::kDataParallel, pipeline.dataParallel);
   lines.variant(keys::kZero, pipeline.zero);
 }

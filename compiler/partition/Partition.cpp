@@ -51,6 +51,25 @@ bool checkRecompute(const Spec &spec, uint32_t stages,
   return false;
 }
 
+/// Whether `pipeline.offload` has one word for all stages, or as many as there
+/// are.
+bool checkOffload(const Spec &spec, uint32_t stages, Diagnostics &diagnostics) {
+  const auto *list = std::get_if<std::vector<bool>>(&*spec.pipeline.offload);
+  if (!list || list->size() == stages)
+    return true;
+  diagnostics.error(spec.pipeline.offload.where,
+                    "offload has " + number(list->size()) +
+                        (list->size() == 1 ? " entry" : " entries") +
+                        ", there are " + number(stages) + " stages");
+  return false;
+}
+
+bool offloads(const Spec &spec, size_t stage) {
+  const Offload &offload = *spec.pipeline.offload;
+  const auto *list = std::get_if<std::vector<bool>>(&offload);
+  return list ? (*list)[stage] : std::get<bool>(offload);
+}
+
 /// The policy of a stage whose layers are [begin, end): that of the spec, but
 /// for one that has no layers, and for selective where nothing is made again.
 RecomputePolicy policyOf(const Spec &spec, const Model &model, size_t stage,
@@ -154,7 +173,8 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
                                     uint32_t stages, Diagnostics &diagnostics) {
   std::optional<std::vector<uint32_t>> counts =
       cutLayers(spec, model, stages, diagnostics);
-  if (!checkRecompute(spec, stages, diagnostics) || !counts)
+  bool fits = checkRecompute(spec, stages, diagnostics);
+  if (!checkOffload(spec, stages, diagnostics) || !fits || !counts)
     return std::nullopt;
   StageGraph graph;
   graph.stages.reserve(stages);
@@ -164,6 +184,7 @@ std::optional<StageGraph> partition(const Spec &spec, const Model &model,
     size_t end = begin + (*counts)[stage];
     graph.stages.push_back(makeStage(spec, model, begin, end, counted,
                                      policyOf(spec, model, stage, begin, end)));
+    graph.stages.back().offload = offloads(spec, stage);
     counted += graph.stages.back().layers;
     if (stage + 1 < stages)
       graph.edges.push_back(

@@ -6,8 +6,12 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
 #include "compiler/spec/RunSection.h"
+#include "ir/LiveBytes.h"
 
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Path.h"
+
+#include <algorithm>
 
 namespace sluice {
 
@@ -33,12 +37,38 @@ static void setMemoryLimit(const Spec &spec, Plan &plan,
                                          formatBytes(device->memory));
 }
 
+/// Tells where copies to host memory leave the fullest rank as full.
+static void checkOffload(const Spec &spec, const Plan &plan,
+                         Diagnostics &diagnostics) {
+  auto offloads = [](const Stage &of) { return of.offload && of.leftBytes(); };
+  if (llvm::none_of(plan.stages, offloads))
+    return;
+  Bytes most = 0, unmoved = 0;
+  for (const RankPlan &rank : plan.ranks) {
+    for (Bytes live : liveBytes(rank))
+      most = std::max(most, live);
+    for (Bytes live : liveBytesUnmoved(rank))
+      unmoved = std::max(unmoved, live);
+  }
+  if (most < unmoved)
+    return;
+  diagnostics
+      .warning(spec.pipeline.offload.where,
+               "pipeline.offload does not lower the largest peak of a rank: " +
+                   formatBytes(most) + " with it and " + formatBytes(unmoved) +
+                   " without")
+      .note("what a forward leaves is moved where its rank computes at least "
+            "three times between it and its backward: once while it goes, once "
+            "while it comes back, and once in between");
+}
+
 bool passes::AnnotatePlan(Compilation &c) {
   Plan &plan = *c.plan;
   plan.model = c.spec->model.name.value;
   plan.source = llvm::sys::path::filename(c.spec->file).str();
   plan.run = runEntries(c.spec->run);
   setMemoryLimit(*c.spec, plan, c.diagnostics);
+  checkOffload(*c.spec, plan, c.diagnostics);
   return true;
 }
 

@@ -24,10 +24,12 @@
 namespace sluice {
 
 void placeApart(RankPlan &rank) {
-  rank.arenaBytes = 0;
+  rank.arenaBytes = rank.hostArenaBytes = 0;
   for (Buffer &buffer : rank.buffers) {
-    buffer.offset = rank.arenaBytes;
-    rank.arenaBytes += alignedSize(buffer.bytes);
+    Bytes &arena =
+        isOnHost(buffer.kind) ? rank.hostArenaBytes : rank.arenaBytes;
+    buffer.offset = arena;
+    arena += alignedSize(buffer.bytes);
   }
 }
 
@@ -135,6 +137,7 @@ private:
   }
   std::vector<uint32_t> moments() const;
   void place();
+  Bytes placeValues(bool onHost, Bytes begin);
   void begin(uint32_t op, bool joins);
   void wait(uint32_t op, uint32_t earlier);
   void waitForBytes(uint32_t op, Id buffer);
@@ -144,6 +147,8 @@ private:
   Accesses accesses;
   Clocks clocks;
   std::vector<uint32_t> oldWaits;
+  std::vector<uint32_t> moment;             ///< per operation
+  std::vector<std::pair<Id, Id>> takeovers; ///< earlier and later buffer
   /// Per buffer, the buffers whose bytes it takes over; flat.
   std::vector<uint32_t> firstBefore;
   std::vector<Id> before;
@@ -169,44 +174,56 @@ std::vector<uint32_t> Sharing::moments() const {
     bool begins = std::any_of(&rank.ops[op], &rank.ops[op] + (end - op),
                               [](const PlanOp &of) { return beginsStep(of); });
     step += begins;
-    std::fill_n(&moments[op], end - op, 2 * step + !begins);
+    bool late = !begins && !isCopy(rank.ops[op].op);
+    std::fill_n(&moments[op], end - op, 2 * step + late);
   }
   return moments;
 }
 
-/// Lays out the arena: first what lives for the whole run, behind it the rest.
+/// Lays out both arenas: of the device's, first what lives for the whole run,
+/// behind it the rest.
 void Sharing::place() {
-  std::vector<uint32_t> moment = moments();
-  std::vector<Lifetime> lifetimes;
-  std::vector<Id> buffers; ///< of the lifetimes
-  rank.arenaBytes = 0;
-  for (Id id = 0; id < rank.buffers.size(); ++id) {
-    Buffer &buffer = rank.buffers[id];
+  moment = moments();
+  Bytes state = 0;
+  for (Buffer &buffer : rank.buffers) {
     buffer.offset = 0;
     if (info(buffer.kind).persistent) {
-      buffer.offset = rank.arenaBytes;
-      rank.arenaBytes += alignedSize(buffer.bytes);
-    } else if (accesses.shared(id) && !accesses.of(id).empty()) {
-      lifetimes.push_back({moment[accesses.of(id).front()],
-                           moment[accesses.of(id).back()],
-                           alignedSize(buffer.bytes)});
-      buffers.push_back(id);
+      buffer.offset = state;
+      state += alignedSize(buffer.bytes);
     }
   }
-  Packing packing = pack(lifetimes);
-  for (size_t i = 0; i < buffers.size(); ++i)
-    rank.buffers[buffers[i]].offset = rank.arenaBytes + packing.offsets[i];
-  rank.arenaBytes += packing.bytes;
+  rank.arenaBytes = placeValues(/*onHost=*/false, state);
+  rank.hostArenaBytes = placeValues(/*onHost=*/true, 0);
 
   firstBefore.assign(rank.buffers.size() + 1, 0);
-  for (auto [earlier, later] : packing.takeovers)
-    ++firstBefore[buffers[later] + 1];
+  for (auto [earlier, later] : takeovers)
+    ++firstBefore[later + 1];
   for (size_t i = 1; i < firstBefore.size(); ++i)
     firstBefore[i] += firstBefore[i - 1];
-  before.resize(packing.takeovers.size());
+  before.resize(takeovers.size());
   std::vector<uint32_t> next(firstBefore.begin(), firstBefore.end() - 1);
+  for (auto [earlier, later] : takeovers)
+    before[next[later]++] = earlier;
+}
+
+/// Lays out the values of one arena from `begin` on; gives where they end.
+Bytes Sharing::placeValues(bool onHost, Bytes begin) {
+  std::vector<Lifetime> lifetimes;
+  std::vector<Id> buffers; ///< of the lifetimes
+  for (Id id = 0; id < rank.buffers.size(); ++id)
+    if (accesses.shared(id) && !accesses.of(id).empty() &&
+        isOnHost(rank.buffers[id].kind) == onHost) {
+      lifetimes.push_back({moment[accesses.of(id).front()],
+                           moment[accesses.of(id).back()],
+                           alignedSize(rank.buffers[id].bytes)});
+      buffers.push_back(id);
+    }
+  Packing packing = pack(lifetimes);
+  for (size_t i = 0; i < buffers.size(); ++i)
+    rank.buffers[buffers[i]].offset = begin + packing.offsets[i];
   for (auto [earlier, later] : packing.takeovers)
-    before[next[buffers[later]]++] = buffers[earlier];
+    takeovers.emplace_back(buffers[earlier], buffers[later]);
+  return begin + packing.bytes;
 }
 
 /// Waits for all that touches the bytes which `buffer` takes over: for the last

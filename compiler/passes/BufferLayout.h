@@ -17,11 +17,13 @@ constexpr Bytes alignedSize(Bytes bytes) {
 /// the message could start. All that comes before has ended by then. What is
 /// exchanged at the end of the list has a step of its own: it is needed after
 /// the last computation of both its ranks, whichever ends later.
+/// A copy to the host belongs to the step before it, as long as which it may
+/// take; one back begins a step, as it may take bytes of what computed last.
 constexpr bool beginsStep(const PlanOp &op) {
-  return !isMessage(op.op) || op.microbatch == kNone;
+  return (!isMessage(op.op) || op.microbatch == kNone) && op.op != Op::Offload;
 }
 
-/// Gives every buffer bytes of its own.
+/// Gives every buffer bytes of its own, in the arena or in the host's.
 void placeApart(RankPlan &rank);
 
 /// Lets buffers share bytes where one begins at a later step of the list than

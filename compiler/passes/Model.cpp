@@ -29,6 +29,7 @@ static void dropBackward(Stage &stage, bool isTransformer) {
   stage.bytes.gradients = stage.bytes.optimizer = stage.bytes.norms = 0;
   stage.bytes.activation = stage.bytes.keptForWeight = 0;
   stage.recomputePolicy = RecomputePolicy::None;
+  stage.offload = false;
   stage.bytes.checkpoint = 0;
   stage.recompute = 0;
   stage.tiedTo = kNone;
@@ -69,6 +70,40 @@ static void checkRecompute(Compilation &c) {
               "save nothing of the kind");
 }
 
+/// Copies need a link to go over; without copies the link has no effect.
+static bool checkOffload(Compilation &c) {
+  const Located<Offload> &given = c.spec->pipeline.offload;
+  const Located<std::optional<LinkSpec>> &link = c.spec->cluster.hostLink;
+  auto has = [&](auto of) { return llvm::any_of(c.stages->stages, of); };
+  const auto *list = std::get_if<std::vector<bool>>(&*given);
+  bool isAsked =
+      list ? llvm::is_contained(*list, true) : std::get<bool>(*given);
+  if (isAsked && !has([](const Stage &of) { return of.offload; }))
+    c.diagnostics.warning(given.where,
+                          "pipeline.offload has no effect with schedule " +
+                              c.spec->pipeline.schedule.value +
+                              ", which has no backward");
+  if (!isAsked && link.given)
+    c.diagnostics.warning(link.where, "cluster.host_link has no effect without "
+                                      "pipeline.offload");
+  Bytes most = 0;
+  for (const Stage &of : c.stages->stages)
+    most = std::max(most, of.offload ? of.leftBytes() : 0);
+  if (most == 0 || link.given)
+    return true;
+  c.diagnostics
+      .error(given.where, "pipeline.offload may move " + formatBytes(most) +
+                              " a microbatch and stage to host memory, but "
+                              "cluster.host_link is not given")
+      .note(std::string("host_link: ") +
+            (c.model->timeUnit == TimeUnit::Seconds
+                 ? "{latency: 10us, bandwidth: 25GB/s}"
+                 : "{bandwidth: 1MB}, bytes in a unit of time,") +
+            " under cluster says how fast; without bandwidth size does not "
+            "matter");
+  return false;
+}
+
 bool passes::PartitionModel(Compilation &c) {
   std::optional<Spec> chosen;
   if (std::holds_alternative<RecomputeAuto>(*c.spec->pipeline.recompute)) {
@@ -87,7 +122,7 @@ bool passes::PartitionModel(Compilation &c) {
     for (Stage &stage : c.stages->stages)
       dropBackward(stage, c.spec->model.transformer.has_value());
   checkRecompute(c);
-  return true;
+  return checkOffload(c);
 }
 
 } // namespace sluice

@@ -94,6 +94,17 @@ bool passes::ChooseWarmup(Compilation &c) {
     c.warmup->perRank = *list;
     return true;
   }
+  bool isLimited = pipeline.memoryLimit.given || c.spec->cluster.device;
+  if (isAuto && info->adjustableWarmup && isLimited &&
+      llvm::any_of(c.stages->stages,
+                   [](const Stage &of) { return of.offload; })) {
+    c.diagnostics
+        .error(pipeline.warmup.where,
+               "warmup: auto within a memory limit counts all bytes that are "
+               "in flight, but pipeline.offload moves some away")
+        .note("standard, or a list of one count per rank, goes with offload");
+    return false;
+  }
   if (isAuto && info->adjustableWarmup) {
     c.warmup = searchWarmup(c);
     return true;

@@ -16,7 +16,10 @@ Network Compilation::network() const {
     Link across = link;
     if (cluster.nodeLink)
       across = {cluster.nodeLink->latency, cluster.nodeLink->bandwidth};
-    return Network(link, across, ranksPerNode(*spec));
+    Network network(link, across, ranksPerNode(*spec));
+    if (const std::optional<LinkSpec> &host = *cluster.hostLink)
+      network.host = {host->latency, host->bandwidth};
+    return network;
   }
   if (plan)
     return Network(*plan);

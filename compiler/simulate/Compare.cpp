@@ -98,8 +98,9 @@ void measure(const Compilation &c, ComparedSchedule &row) {
                                .plan = &*c.plan,
                                .objective = c.spec->pipeline.objective});
   row.planned = true;
-  row.makespan = report.makespan;
-  row.span = report.span;
+  row.copies = copyTime(*c.plan);
+  row.makespan = report.makespan + row.copies;
+  row.span = report.span + row.copies;
   row.bubbleFraction = report.bubbleFraction;
   for (const RankReport &rank : report.perRank) {
     row.peakActivation = std::max(row.peakActivation, rank.peakActivation);

@@ -25,8 +25,10 @@ struct ComparedSchedule {
   std::string reason;   ///< why there is no plan, or none that fits; else empty
   bool trains = true;   ///< false: it has no backward, and is never the best
   bool planned = false; ///< there is a plan: what follows has a meaning
+  /// Both with what copies to host memory add to them.
   Ticks makespan = 0;
   Ticks span = 0;
+  Ticks copies = 0; ///< what that is
   double bubbleFraction = 0;
   double peakActivation = 0; ///< of the rank that has most, in microbatches
   bool hasBytes = false;     ///< false where the spec gives no sizes

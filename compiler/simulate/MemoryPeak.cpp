@@ -69,9 +69,10 @@ MemoryPeak findMemoryPeak(const RankPlan &rank) {
     if (info(buffer.kind).persistent)
       count(buffer);
   for (const Life &life : livesOf(rank))
-    if (life.first <= peak.position && peak.position <= life.last)
+    if (!isOnHost(rank.buffers[life.buffer].kind) &&
+        life.first <= peak.position && peak.position <= life.last)
       count(rank.buffers[life.buffer]);
-  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+  for (unsigned kind = 0; kind < kDeviceKinds; ++kind)
     peak.byHeading[headingOf(kind)] += byKind[kind];
   for (const auto &[key, contributor] : groups)
     if (contributor.bytes != 0)

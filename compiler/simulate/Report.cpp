@@ -166,11 +166,13 @@ private:
   void pairs();
   void path();
   void recomputes();
+  void moves();
   void notes();
 
   const ReportInput &in;
   const Graph &graph;
   Report report;
+  bool offloads = false;        ///< some stage does
   std::vector<Ticks> stageWork; ///< per stage: time of all its operations
   std::vector<Id> stageRank;
   llvm::DenseMap<Id, Id> partner; ///< nodes that run together, both ways
@@ -194,6 +196,7 @@ void ReportBuilder::names() {
     report.layers += stage.layers;
     report.parameters += stage.parameterCount;
     report.activeParameters += stage.activeParameterCount;
+    offloads |= stage.offload;
   }
 }
 
@@ -233,6 +236,12 @@ void ReportBuilder::memory(Id number) {
   RankReport &out = report.perRank[number];
   out.arenaBytes = list.arenaBytes;
   out.memory = findMemoryPeak(list);
+  auto most = [](const std::vector<Bytes> &live) {
+    return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
+  };
+  out.hostArena = list.hostArenaBytes;
+  out.hostPeak = most(liveHostBytes(list));
+  out.unmovedPeak = most(liveBytesUnmoved(list));
   out.fragmentation =
       out.arenaBytes - std::min(out.arenaBytes, out.memory.aligned);
   if (out.memory.position != kNone) {
@@ -244,8 +253,8 @@ void ReportBuilder::memory(Id number) {
 void ReportBuilder::bounds() {
   report.memoryLimit = in.plan ? in.plan->memoryLimit : 0;
   report.memoryAllowance = in.plan ? in.plan->memoryAllowance : 0;
-  std::optional<Bytes> room;
-  if (report.memoryLimit != 0)
+  std::optional<Bytes> room; // none where bytes can go elsewhere
+  if (report.memoryLimit != 0 && !offloads)
     room = report.memoryLimit -
            std::min(report.memoryLimit, report.memoryAllowance);
   report.lowerBound =
@@ -370,6 +379,26 @@ void ReportBuilder::recomputes() {
                            formatTime(report.recomputeTime, report.timeUnit));
 }
 
+void ReportBuilder::moves() {
+  if (!offloads || !report.hasMemory)
+    return;
+  bool moved = std::any_of(report.perRank.begin(), report.perRank.end(),
+                           [](const RankReport &of) { return of.hostArena; });
+  if (!moved) {
+    report.notes.push_back(
+        "offload: nothing is moved: no forward that leaves bytes has three "
+        "computations of its rank between itself and its backward");
+    return;
+  }
+  Ticks copies = copyTime(*in.plan);
+  std::string held =
+      copies == 0 ? "they do not hold it up"
+                  : "they hold it up by " + formatTime(copies, report.timeUnit);
+  report.notes.push_back("offload: copies to host memory and back take no time "
+                         "in the makespan; in that of the plan they do, and " +
+                         held);
+}
+
 void ReportBuilder::notes() {
   if (report.span == report.makespan)
     return;
@@ -400,6 +429,7 @@ Report ReportBuilder::build() {
   pairs();
   path();
   recomputes();
+  moves();
   notes();
   return std::move(report);
 }

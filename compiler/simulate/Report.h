@@ -24,11 +24,14 @@
 
 namespace sluice {
 
+/// Kinds of buffers in the device's memory: the first ones.
+inline constexpr unsigned kDeviceKinds = kindsBefore(BufferClass::Host);
+
 /// Number of the heading in `memory{…}` that a kind of buffer counts to:
 /// headings are numbered in the order in which Buffers.def first names them.
 constexpr unsigned headingOf(unsigned kind) {
   unsigned heading = 0;
-  for (unsigned i = 0; i < kBufferKindCount; ++i) {
+  for (unsigned i = 0; i < kDeviceKinds; ++i) {
     bool known = false;
     for (unsigned j = 0; j < i; ++j)
       known |= kBufferKinds[j].report == kBufferKinds[i].report;
@@ -41,7 +44,7 @@ constexpr unsigned headingOf(unsigned kind) {
 
 constexpr unsigned countHeadings() {
   unsigned count = 0;
-  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+  for (unsigned kind = 0; kind < kDeviceKinds; ++kind)
     count = headingOf(kind) >= count ? headingOf(kind) + 1 : count;
   return count;
 }
@@ -49,7 +52,7 @@ constexpr unsigned countHeadings() {
 inline constexpr unsigned kHeadingCount = countHeadings();
 
 constexpr std::string_view headingName(unsigned heading) {
-  for (unsigned kind = 0; kind < kBufferKindCount; ++kind)
+  for (unsigned kind = 0; kind < kDeviceKinds; ++kind)
     if (headingOf(kind) == heading)
       return kBufferKinds[kind].report;
   return {};
@@ -124,6 +127,10 @@ struct RankReport {
   Bytes arenaBytes = 0; ///< what the runtime allocates
   /// What the arena has more than is in use at once (MemoryPeak::aligned).
   Bytes fragmentation = 0;
+  /// The most bytes of host memory in use at once, and what the runtime
+  /// allocates of it; the most in use on the device if nothing were moved
+  /// there.
+  Bytes hostPeak = 0, hostArena = 0, unmovedPeak = 0;
 };
 
 /// An operation of the critical path.

@@ -67,6 +67,10 @@ struct PlanTiming {
 /// have passed checkStructure (ir/PlanFile.h).
 std::optional<PlanTiming> simulatePlan(const Plan &plan);
 
+/// How much longer a step of `plan` takes for its copies to host memory and
+/// back; 0 without any. Two simulations.
+Ticks copyTime(const Plan &plan);
+
 /// Costs other than those that a plan names: of a measurement, for example.
 struct PlanCosts {
   /// Stage after stage, one time for each Op in its order.

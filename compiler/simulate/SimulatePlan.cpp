@@ -9,10 +9,11 @@
 namespace sluice {
 namespace {
 
-/// A message whose two ends stand at the head of their streams.
+/// A message whose two ends stand at the head of their streams, or a copy that
+/// does.
 struct Transfer {
   Ticks ready;
-  Id send; ///< operation
+  Id send; ///< operation, or the copy
   bool operator>(const Transfer &other) const {
     return std::pair(ready, send) > std::pair(other.ready, other.send);
   }
@@ -43,6 +44,8 @@ private:
   void attend(Id op, Ticks when);
   Ticks durationOf(const Collective &collective, Bytes bytes) const;
   void carry(const Transfer &transfer);
+  void copy(const Transfer &transfer);
+  Ticks occupy(Ticks &free, Ticks from, Link link, Bytes bytes);
   void end(Id op, Ticks from, Ticks to);
   void endUnit(Id unit);
   void release(Id op, Ticks when);
@@ -73,12 +76,13 @@ private:
   std::vector<Id> firstWaiter; ///< in `waiters`
   std::vector<Id> waiters;     ///< ops that wait for an op's event
   std::vector<Ticks> starts, ends;
-  std::vector<uint32_t> waits;   ///< per unit: what it still waits for
-  std::vector<uint32_t> running; ///< per unit: ops that have not ended
-  std::vector<bool> begun;       ///< per unit
-  std::vector<Id> linkOf;        ///< per channel
-  std::vector<Ticks> linkFree;   ///< per link
-  std::vector<Id> ready;         ///< units to begin
+  std::vector<uint32_t> waits;     ///< per unit: what it still waits for
+  std::vector<uint32_t> running;   ///< per unit: ops that have not ended
+  std::vector<bool> begun;         ///< per unit
+  std::vector<Id> linkOf;          ///< per channel
+  std::vector<Ticks> linkFree;     ///< per link
+  std::vector<Ticks> hostLinkFree; ///< per rank, to the host and back
+  std::vector<Id> ready;           ///< units to begin
   std::priority_queue<Transfer, std::vector<Transfer>, std::greater<>>
       transfers;
   size_t ended = 0;
@@ -173,6 +177,7 @@ void PlanSimulation::joinLinks() {
     linkOf.push_back(entry.first->second);
   }
   linkFree.assign(links.size(), 0);
+  hostLinkFree.assign(2 * plan.ranks.size(), 0);
 }
 
 void PlanSimulation::prepare() {
@@ -233,6 +238,8 @@ void PlanSimulation::beginOp(Id op, Ticks when) {
   const PlanOp &planned = at(op);
   if (isCollective(planned.op))
     return attend(op, when);
+  if (isCopy(planned.op))
+    return transfers.push({when, op});
   if (!isMessage(planned.op)) {
     end(op, when, later(when, unitDuration(op)));
     return;
@@ -276,20 +283,40 @@ Ticks PlanSimulation::durationOf(const Collective &collective,
   return piece != 0 && pieces > kMaxTicks / piece ? kMaxTicks : pieces * piece;
 }
 
+/// Puts `bytes`, ready at `from`, on a link that is free from `free` on; gives
+/// when they start, and in `free` when the link is free again.
+Ticks PlanSimulation::occupy(Ticks &free, Ticks from, Link link, Bytes bytes) {
+  Ticks start = std::max(from, free);
+  free = costs.freeMessages
+             ? start
+             : later(start, link.occupancy(bytes, plan.timeUnit));
+  return start;
+}
+
 void PlanSimulation::carry(const Transfer &transfer) {
+  if (isCopy(at(transfer.send).op))
+    return copy(transfer);
   const Channel &channel = plan.channels[at(transfer.send).channel];
   Ticks &free = linkFree[linkOf[at(transfer.send).channel]];
-  Ticks start = std::max(transfer.ready, free);
-  Ticks latency = 0;
-  free = start;
-  if (!costs.freeMessages) {
-    Link link{channel.latency, channel.bandwidth};
-    free = later(start, link.occupancy(payload(transfer.send), plan.timeUnit));
-    latency = link.latency;
-  }
+  Ticks start =
+      occupy(free, transfer.ready, {channel.latency, channel.bandwidth},
+             payload(transfer.send));
   Ticks sent = free;
   end(transfer.send, start, sent);
-  end(mate[transfer.send], start, later(sent, latency));
+  end(mate[transfer.send], start,
+      later(sent, costs.freeMessages ? 0 : channel.latency));
+}
+
+/// A rank's copies take turns, those to the host and those back apart.
+void PlanSimulation::copy(const Transfer &transfer) {
+  Id rank = rankOf[transfer.send];
+  Ticks &free =
+      hostLinkFree[2 * size_t(rank) + (at(transfer.send).op == Op::Reload)];
+  Link link{plan.hostLink.latency, plan.hostLink.bandwidth};
+  Ticks start =
+      occupy(free, transfer.ready, link,
+             copiedBytes(plan.ranks[rank], transfer.send - firstOp[rank]));
+  end(transfer.send, start, later(free, costs.freeMessages ? 0 : link.latency));
 }
 
 void PlanSimulation::end(Id op, Ticks from, Ticks to) {
@@ -377,6 +404,18 @@ PlanCosts costsOf(const Plan &plan) {
 
 std::optional<PlanTiming> simulatePlan(const Plan &plan) {
   return simulatePlan(plan, costsOf(plan));
+}
+
+Ticks copyTime(const Plan &plan) {
+  auto moves = [](const RankPlan &rank) { return rank.hostArenaBytes != 0; };
+  if (std::none_of(plan.ranks.begin(), plan.ranks.end(), moves))
+    return 0;
+  Plan atOnce = plan;
+  atOnce.hostLink = {};
+  std::optional<PlanTiming> timing = simulatePlan(plan);
+  std::optional<PlanTiming> free = simulatePlan(atOnce);
+  return timing && free ? std::max(Ticks(0), timing->makespan - free->makespan)
+                        : 0;
 }
 
 std::optional<PlanTiming> simulatePlan(const Plan &plan,

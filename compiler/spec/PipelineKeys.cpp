@@ -231,6 +231,32 @@ void recompute(const Field &field, PipelineSpec &pipeline) {
     field.set(pipeline.recompute, Recompute(std::move(list)));
 }
 
+/// Whether an entry of `offload` is activations.
+std::optional<bool> offloads(const Field &field, const std::string &must) {
+  std::optional<std::string_view> text = field.scalar(must);
+  if (!text)
+    return std::nullopt;
+  if (*text == "none" || *text == "activations")
+    return *text == "activations";
+  field.mismatch(must);
+  return std::nullopt;
+}
+
+void offload(const Field &field, PipelineSpec &pipeline) {
+  std::string one = "none or activations";
+  if (field.node.kind != YamlKind::List) {
+    if (auto all = offloads(field, one + ", or a list of one per stage"))
+      field.set(pipeline.offload, Offload(*all));
+    return;
+  }
+  std::vector<bool> list;
+  for (size_t i = 0; i < field.node.items.size(); ++i)
+    if (auto each = offloads(field.item(i), one))
+      list.push_back(*each);
+  if (list.size() == field.node.items.size())
+    field.set(pipeline.offload, Offload(std::move(list)));
+}
+
 constexpr Word<Objective> kObjectives[] = {{"makespan", Objective::Makespan},
                                            {"span", Objective::Span}};
 constexpr Word<BackwardMode> kBackwardModes[] = {
@@ -254,6 +280,7 @@ constexpr Key<PipelineSpec> kPipelineKeys[] = {
     {.name = "objective", .read = word<&PipelineSpec::objective, kObjectives>},
     {.name = "backward", .read = word<&PipelineSpec::backward, kBackwardModes>},
     {.name = "recompute", .read = recompute},
+    {.name = "offload", .read = offload},
     {.name = "tensor_parallel",
      .read = count<&PipelineSpec::tensorParallel, 1, kMaxStages>},
     {.name = "sequence_parallel",

@@ -48,11 +48,18 @@ void groupLink(const Field &field, ClusterSpec &cluster) {
   readSection(field, kLinkKeys, cluster.groupLink.emplace());
 }
 
+void hostLink(const Field &field, ClusterSpec &cluster) {
+  LinkSpec link;
+  readSection(field, kLinkKeys, link);
+  field.set(cluster.hostLink, std::optional(link));
+}
+
 constexpr Key<ClusterSpec> kClusterKeys[] = {
     {.name = "device", .read = device},
     {.name = "link", .read = link},
     {.name = "node_link", .read = nodeLink},
     {.name = "group_link", .read = groupLink},
+    {.name = "host_link", .read = hostLink},
     {.name = "devices_per_node",
      .read = count<&ClusterSpec::devicesPerNode, 1, kMaxStages>},
 };

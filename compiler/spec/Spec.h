@@ -193,6 +193,9 @@ struct RecomputeAuto {};
 using Recompute =
     std::variant<RecomputePolicy, RecomputeAuto, std::vector<RecomputePolicy>>;
 
+/// `offload`: whether activations go to host memory, in all stages or in each.
+using Offload = std::variant<bool, std::vector<bool>>;
+
 /// What `schedule` is called where the spec gives the orders themselves.
 inline constexpr const char *kOwnOrders = "orders";
 
@@ -224,6 +227,7 @@ struct PipelineSpec {
   /// among them: from 1 the optimizer, 2 gradients too, 3 parameters too.
   Located<uint32_t> dataParallel{1}, zero{0};
   Located<Recompute> recompute{Recompute(RecomputePolicy::None)};
+  Located<Offload> offload{Offload(false)};
   Located<Bytes> memoryLimit; ///< not given: the device's memory, else none
 };
 
@@ -247,6 +251,8 @@ struct ClusterSpec {
   std::optional<LinkSpec> nodeLink; ///< not given: as link
   /// Between the devices of a rank's group; not given: free.
   std::optional<LinkSpec> groupLink;
+  /// Between a device and its host, each way.
+  Located<std::optional<LinkSpec>> hostLink;
   Located<uint32_t> devicesPerNode; ///< 0: all on one node
 };
 

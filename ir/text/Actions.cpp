@@ -32,10 +32,32 @@ const AsideInfo &info(AsideKind kind) {
   return kAsides[static_cast<unsigned>(kind)];
 }
 
-/// Whether `text` is an operation that a row can hold.
+/// What `text` is that is no operation; its places in the lists are not set.
+std::optional<Aside> parseAside(llvm::StringRef text) {
+  llvm::StringRef type = text.ltrim("0123456789");
+  llvm::StringRef stage = text.drop_back(type.size());
+  for (const AsideInfo &each : kAsides) {
+    if (!type.starts_with(each.text))
+      continue;
+    // Numbers are those of an operation; one without a microbatch gets one.
+    llvm::StringRef microbatch = type.drop_front(each.text.size());
+    Op op = each.send.value_or(Op::Forward);
+    std::string name = (stage + sluice::info(op).text + microbatch).str();
+    if (!each.send)
+      name += "0";
+    std::optional<OpRef> ref = parseOpName(name);
+    if (ref && (each.send || microbatch.empty()))
+      return Aside{ref->stage, each.send ? ref->microbatch : kNone, 0, 0,
+                   static_cast<AsideKind>(&each - kAsides)};
+  }
+  return std::nullopt;
+}
+
+/// Whether `text` is an operation that a row can hold, or an aside.
 bool isAction(llvm::StringRef text) {
   std::optional<OpRef> ref = parseOpName(std::string_view(text));
-  return ref && isActionType(info(ref->op).text, true);
+  return ref ? isActionType(info(ref->op).text, true)
+             : parseAside(text).has_value();
 }
 
 /// A cell as messages quote it: the beginning of one that goes on and on.
@@ -263,7 +285,7 @@ private:
     std::optional<OpRef> ref = parseOpName(std::string_view(text));
     if (!ref)
       return aside(text);
-    if (!info(ref->op).perMicrobatch || ref->op == Op::Recompute)
+    if (!isInCsv(ref->op))
       return notAnAction(text);
     actions.hasMessages |= isMessage(ref->op);
     actions.list.push_back(
@@ -273,32 +295,17 @@ private:
 
   /// What is no operation of ours: what shards or waits, or a fault.
   bool aside(llvm::StringRef text) {
-    llvm::StringRef type = text.ltrim("0123456789");
-    llvm::StringRef digits = text.drop_back(type.size());
-    for (const AsideInfo &each : kAsides)
-      if (type.starts_with(each.text) &&
-          readAside(text, digits, type.drop_front(each.text.size()), each))
-        return true;
-    if (!digits.empty() && type.rtrim("0123456789") == "BW")
-      return oldLetters(text);
-    return notAnAction(text);
-  }
-
-  bool readAside(llvm::StringRef text, llvm::StringRef stage,
-                 llvm::StringRef microbatch, const AsideInfo &of) {
-    // Numbers are those of an operation; one without a microbatch gets one.
-    Op op = of.send.value_or(Op::Forward);
-    std::string name = (stage + sluice::info(op).text + microbatch).str();
-    if (!of.send)
-      name += "0";
-    std::optional<OpRef> ref = parseOpName(name);
-    if (!ref || (!of.send && !microbatch.empty()))
-      return false;
-    actions.asides.push_back({ref->stage, of.send ? ref->microbatch : kNone,
-                              static_cast<uint32_t>(actions.list.size()),
-                              columnOf(text),
-                              static_cast<AsideKind>(&of - kAsides)});
-    actions.hasMessages |= of.send.has_value();
+    std::optional<Aside> aside = parseAside(text);
+    if (!aside) {
+      llvm::StringRef type = text.ltrim("0123456789");
+      bool isOldName =
+          type.size() != text.size() && type.rtrim("0123456789") == "BW";
+      return isOldName ? oldLetters(text) : notAnAction(text);
+    }
+    aside->before = static_cast<uint32_t>(actions.list.size());
+    aside->column = columnOf(text);
+    actions.hasMessages |= info(aside->kind).send.has_value();
+    actions.asides.push_back(*aside);
     return true;
   }
 
@@ -345,7 +352,7 @@ std::string nameOf(const Aside &aside) {
 
 bool isActionType(std::string_view type, bool numbered) {
   std::optional<Op> op = opFromText(type);
-  if (op && *op != Op::Recompute && info(*op).perMicrobatch)
+  if (op && isInCsv(*op))
     return numbered;
   return std::ranges::any_of(kAsides, [&](const AsideInfo &aside) {
     return aside.text == llvm::StringRef(type) &&

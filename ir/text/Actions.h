@@ -27,6 +27,11 @@
 
 namespace sluice {
 
+/// Whether PyTorch's schedule CSV has the operation.
+constexpr bool isInCsv(Op op) {
+  return info(op).perMicrobatch && op != Op::Recompute && !isCopy(op);
+}
+
 /// One action; of a cell in parentheses, one of its members.
 struct Action {
   Id stage;

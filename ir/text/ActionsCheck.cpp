@@ -42,7 +42,7 @@ private:
   void checkNumbers();
   bool isFilled();
   void placeStages();
-  void placeAt(Id rank, const Action &action);
+  void checkPlace(Id rank, const Action &action);
   void checkMessages();
   void checkAsides();
   void checkAside(Id rank, const Aside &aside);
@@ -60,7 +60,8 @@ private:
 void ActionCheck::count() {
   Prefix stagesSeen(actions.list.size()), microbatchesSeen(stagesSeen);
   for (const Action &action : actions.list) {
-    stagesSeen.take(action.stage);
+    if (isCompute(action.op))
+      stagesSeen.take(action.stage);
     if (action.op == Op::Forward)
       microbatchesSeen.take(action.microbatch);
     trains |= isCompute(action.op) && action.op != Op::Forward;
@@ -76,7 +77,9 @@ void ActionCheck::checkNumbers() {
     if (action.stage >= stages && badStages.insert(action.stage).second)
       fail(rank, action,
            " is of stage " + number(action.stage) +
-               ", but nothing is of stage " + number(stages));
+               (isCompute(action.op)
+                    ? ", but nothing is of stage " + number(stages)
+                    : ", which nothing computes"));
     if (action.microbatch >= microbatches &&
         badMicrobatches.insert(action.microbatch).second)
       fail(rank, action,
@@ -89,7 +92,7 @@ void ActionCheck::checkNumbers() {
           badStages.insert(aside.stage).second)
         fail(rank, aside,
              " is of stage " + number(aside.stage) +
-                 ", but nothing is of stage " + number(stages));
+                 ", which nothing computes");
 }
 
 /// Whether there are about as many operations as stages and microbatches ask
@@ -107,8 +110,7 @@ bool ActionCheck::isFilled() {
   return false;
 }
 
-/// A stage is where most of its computations are, first of all; if nowhere,
-/// where its first message stands.
+/// A stage is where most of its computations are, first of all.
 void ActionCheck::placeStages() {
   rankOfStage.assign(stages, kNone);
   firstOfStage.assign(stages, nullptr);
@@ -128,32 +130,21 @@ void ActionCheck::placeStages() {
       firstOfStage[action.stage] = &action;
     }
   }
-  for (bool computes : {true, false})
-    each([&](Id rank, const Action &action) {
-      if (isCompute(action.op) == computes)
-        placeAt(rank, action);
-    });
+  each([&](Id rank, const Action &action) { checkPlace(rank, action); });
 }
 
-void ActionCheck::placeAt(Id rank, const Action &action) {
-  Id stage = action.stage;
-  Id &of = rankOfStage[stage];
-  if (of == kNone) {
-    of = rank;
-    firstOfStage[stage] = &action;
-  }
+void ActionCheck::checkPlace(Id rank, const Action &action) {
+  Id stage = action.stage, of = rankOfStage[stage];
   if (of == rank || (isCompute(action.op) && !toldStages.insert(stage).second))
     return;
-  const Action &first = *firstOfStage[stage];
-  bool isLost = isMessage(action.op) && isCompute(first.op);
   if (fail(rank, action,
            " is on rank " + number(rank) +
-               (isLost ? ", but rank " + number(of) + " computes stage " +
-                             number(stage)
-                       : ", stage " + number(stage) + " otherwise on rank " +
-                             number(of))))
+               (isMessage(action.op) ? ", but rank " + number(of) +
+                                           " computes stage " + number(stage)
+                                     : ", stage " + number(stage) +
+                                           " otherwise on rank " + number(of))))
     diagnostics.lastError().note("stage " + number(stage) + " stands here",
-                                 at(of, first));
+                                 at(of, *firstOfStage[stage]));
 }
 
 void ActionCheck::checkMessages() {

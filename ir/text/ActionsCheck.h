@@ -53,7 +53,7 @@ struct ActionStages {
 
   /// The stage at the other end of a message; kNone if there is none.
   Id peerOf(Op message, Id stage) const {
-    bool up = message == Op::SendForward || message == Op::RecvBackward;
+    bool up = isWithLater(message);
     if (up ? stage + 1 == stages : stage == 0)
       return kNone;
     return up ? stage + 1 : stage - 1;

@@ -47,6 +47,7 @@ private:
   std::vector<uint32_t> forward, backward, receivedForward, receivedBackward;
   std::vector<uint32_t> sentForward, sentBackward;
   size_t nextAside = 0;
+  Id crowded = kNone; ///< the last rank that has too many streams
   /// Ranks of all sends, once a wait for one is wrong.
   std::map<std::tuple<Op, Id, Id>, Id> sendRanks;
   /// Sends whose end holds back what computes next, and the next message.
@@ -136,6 +137,8 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::AllReduceGradients:
   case Op::NormGradients:
   case Op::AllReduceNorms:
+  case Op::Offload:
+  case Op::Reload:
     break;
   }
   return {nullptr, nullptr};
@@ -256,16 +259,22 @@ void Builder::addChannels(Ticks latency) {
   }
 }
 
-/// The stream of this name; should a rank have too many, the last one.
+/// The stream of this name. A rank that has too many is told of, and goes on
+/// with the last one.
 uint8_t Builder::addStream(Id rank, std::string name) {
   std::vector<std::string> &streams = plan.ranks[rank].streams;
   auto found = std::find(streams.begin(), streams.end(), name);
-  if (found == streams.end() && streams.size() < kMaxStreams) {
+  if (found != streams.end())
+    return static_cast<uint8_t>(found - streams.begin());
+  if (streams.size() < kMaxStreams)
     streams.push_back(std::move(name));
-    return static_cast<uint8_t>(streams.size() - 1);
-  }
-  return static_cast<uint8_t>(
-      std::min<size_t>(found - streams.begin(), kMaxStreams - 1));
+  else if (std::exchange(crowded, rank) != rank)
+    diagnostics.error(lines[rank].where,
+                      "rank " + number(rank) +
+                          " has paths to and from other ranks over the limit "
+                          "of " +
+                          number(kMaxStreams - 1));
+  return static_cast<uint8_t>(streams.size() - 1);
 }
 
 std::optional<Plan> planOfActions(const Actions &actions,

@@ -155,10 +155,11 @@ bool GraphParser::parseNode() {
                             "'edge', an operation such as 0F3, or '}'");
   if (!lexer.takeOp(ref))
     return false;
-  if (isCommunication(ref.op))
-    return lexer.errorAt(where, isMessage(ref.op)
-                                    ? "a message is no node of a graph"
-                                    : "a collective is no node of a graph");
+  if (isCommunication(ref.op) || isCopy(ref.op))
+    return lexer.errorAt(
+        where, isMessage(ref.op) ? "a message is no node of a graph"
+               : isCopy(ref.op)  ? "a copy is no node of a graph"
+                                 : "a collective is no node of a graph");
   auto node = static_cast<Id>(graph.nodes.size());
   graph.nodes.push_back({0, ref.stage, ref.microbatch, ref.op});
   nodeLines.push_back(where);

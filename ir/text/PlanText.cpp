@@ -62,6 +62,11 @@ static void printHeader(const Plan &plan, llvm::raw_ostream &out) {
     out << "  memory_limit " << plan.memoryLimit << '\n';
   if (plan.memoryAllowance != 0)
     out << "  memory_allowance " << plan.memoryAllowance << '\n';
+  if (plan.hostLink.latency != 0 || plan.hostLink.bandwidth != 0) {
+    out << "  host_link";
+    printLink(plan.hostLink.latency, plan.hostLink.bandwidth, plan.timeUnit,
+              out);
+  }
   text::printWarmup(plan.warmup, out);
   for (const auto &[key, value] : plan.run) {
     out << "  run ";
@@ -114,6 +119,8 @@ static void printRank(const RankPlan &rank, size_t number,
     text::printName(stream, out);
   }
   out << "\n    arena " << rank.arenaBytes << '\n';
+  if (rank.hostArenaBytes != 0)
+    out << "    host_arena " << rank.hostArenaBytes << '\n';
   for (size_t i = 0; i < rank.buffers.size(); ++i) {
     const Buffer &buffer = rank.buffers[i];
     out << "    buffer " << i << ' ' << llvm::StringRef(info(buffer.kind).text);
@@ -212,6 +219,8 @@ bool PlanParser::parseStatement() {
     return lexer.takeBytes(plan.memoryLimit);
   if (lexer.accept("memory_allowance"))
     return lexer.takeBytes(plan.memoryAllowance);
+  if (lexer.accept("host_link"))
+    return parseLink(plan.hostLink.latency, plan.hostLink.bandwidth);
   if (lexer.accept("warmup"))
     return parseWarmup(lexer, plan.warmup);
   if (lexer.accept("run"))
@@ -285,13 +294,15 @@ bool PlanParser::parseRankStatement(RankPlan &rank, RankLines &lines) {
     return parseStreams(rank);
   if (lexer.accept("arena"))
     return lexer.takeBytes(rank.arenaBytes);
+  if (lexer.accept("host_arena"))
+    return lexer.takeBytes(rank.hostArenaBytes);
   if (lexer.peek() == "buffer") {
     lines.buffers.push_back(lexer.here());
     return lexer.accept("buffer") && parseBuffer(rank);
   }
   if (!llvm::all_of(lexer.peek(), llvm::isDigit))
-    return lexer.unexpected("'streams', 'arena', 'buffer', the number of an "
-                            "operation, or '}'");
+    return lexer.unexpected("'streams', 'arena', 'host_arena', 'buffer', the "
+                            "number of an operation, or '}'");
   lines.ops.push_back(lexer.here());
   return parseOp(rank);
 }

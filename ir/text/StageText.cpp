@@ -62,6 +62,8 @@ static void printStage(size_t index, const Stage &stage, TimeUnit unit,
   if (stage.recomputePolicy != RecomputePolicy::None)
     out << " recompute_policy "
         << llvm::StringRef(recomputePolicyName(stage.recomputePolicy));
+  if (stage.offload)
+    out << " offload";
   SourceLocation where = stage.location;
   if (where != SourceLocation()) {
     out << " at " << where.line << ':' << where.column;
@@ -186,8 +188,16 @@ static bool parsePolicy(Lexer &lexer, RecomputePolicy &policy) {
 
 bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
   // One bit a field; what stands in the table has the low ones.
-  enum : uint32_t { Policy = 26, TiedTo, Description, Layers, NoBackward, At };
-  static_assert(std::size(kFields) <= Policy);
+  enum : uint32_t {
+    Offload = 25,
+    Policy,
+    TiedTo,
+    Description,
+    Layers,
+    NoBackward,
+    At
+  };
+  static_assert(std::size(kFields) <= Offload);
   auto first = [&](uint32_t bit) {
     bool before = seen >> bit & 1;
     seen |= 1u << bit;
@@ -204,6 +214,10 @@ bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
   if (lexer.peek() == "recompute_policy")
     return first(Policy) && lexer.take("recompute_policy") &&
            parsePolicy(lexer, stage.recomputePolicy);
+  if (lexer.peek() == "offload") {
+    stage.offload = true;
+    return first(Offload) && lexer.take("offload");
+  }
   if (lexer.peek() == "no_backward") {
     stage.backward = false;
     return first(NoBackward) && lexer.take("no_backward");

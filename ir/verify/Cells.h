@@ -87,6 +87,8 @@ private:
     case Op::AllReduceGradients:
     case Op::NormGradients:
     case Op::AllReduceNorms:
+    case Op::Offload:
+    case Op::Reload:
       return 0;
     }
     return 0;

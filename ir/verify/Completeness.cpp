@@ -46,6 +46,8 @@ constexpr Ending endingOf(Op op) {
   case Op::RecvBackward:
   case Op::RecvGradients:
   case Op::RecvTied:
+  case Op::Offload:
+  case Op::Reload:
   case Op::AllReduceNorms: // of a rank, not of a stage
     return NoEnding;
   }
@@ -65,6 +67,7 @@ public:
     for (Id r = 0; r < plan.ranks.size(); ++r)
       checkRank(r);
     checkCopies();
+    checkMoves();
     cells.finish([this](Id rank, uint32_t at) {
       const std::vector<PlanOp> &ops = plan.ranks[rank].ops;
       return at < ops.size() ? std::optional(OpRef{ops[at].op, ops[at].stage,
@@ -94,11 +97,45 @@ private:
       report.error(kind, place, std::move(message));
   }
 
+  /// What is moved to host memory comes back, each once; `moves` has two bits
+  /// for each stage and microbatch.
+  void checkMoves() {
+    for (Id r = 0; !moves.empty() && r < plan.ranks.size(); ++r)
+      for (uint32_t at = 0; at < plan.ranks[r].ops.size(); ++at) {
+        const PlanOp &op = plan.ranks[r].ops[at];
+        if (!isCopy(op.op))
+          continue;
+        Op other = op.op == Op::Offload ? Op::Reload : Op::Offload;
+        if (!(moves[cellOf(op)] & bitOf(other)))
+          tell(FindingKind::Missing, OpPlace{r, at},
+               opName(other, op.stage, op.microbatch) + " is missing");
+      }
+  }
+
+  static uint8_t bitOf(Op copy) { return copy == Op::Offload ? 1 : 2; }
+  size_t cellOf(const PlanOp &op) const {
+    return size_t(op.stage) * plan.microbatches + op.microbatch;
+  }
+
+  void move(const PlanOp &op, OpPlace place) {
+    if (moves.empty())
+      moves.assign(plan.stages.size() * size_t(plan.microbatches), 0);
+    if (!plan.stages[op.stage].offload)
+      tell(FindingKind::Malformed, place,
+           nameOf(op) + " moves what stage " + std::to_string(op.stage) +
+               " saves, which is not offloaded");
+    if (moves[cellOf(op)] & bitOf(op.op))
+      tell(FindingKind::Duplicate, place, nameOf(op) + " stands twice");
+    moves[cellOf(op)] |= bitOf(op.op);
+  }
+
   void checkRank(Id r) {
     const RankPlan &rank = plan.ranks[r];
     stagesHere.clear();
     for (uint32_t at = 0; at < rank.ops.size(); ++at) {
       const PlanOp &op = rank.ops[at];
+      if (isCopy(op.op))
+        move(op, {r, at});
       Ending ending = endingOf(op.op);
       if (ending == NoEnding && !isCompute(op.op))
         continue;
@@ -264,6 +301,7 @@ private:
   const Plan &plan;
   Report &report;
   Cells cells;
+  std::vector<uint8_t> moves; ///< empty without any
   std::vector<StageState> stageState;
   std::vector<Id> stagesHere;
   std::vector<bool> crowded; ///< per stage: told that too many ranks hold it

@@ -97,8 +97,8 @@ private:
 /// within the part of the node.
 class Search {
 public:
-  Search(const Digraph &of, const Parts &parts)
-      : graph(of), partOf(parts.parts()), best(parts.count()),
+  Search(const Digraph &of, const Parts &parts, uint64_t &most)
+      : graph(of), effort(most), partOf(parts.parts()), best(parts.count()),
         seenFrom(of.nodes(), kNone), parent(of.nodes()), depth(of.nodes()),
         at(of.nodes(), kNone) {}
 
@@ -107,7 +107,7 @@ public:
   void through(Id start) {
     if (best[partOf[start]].empty())
       anyCycle(start);
-    if (effort < kEffort)
+    if (effort != 0)
       shorter(start);
   }
 
@@ -138,7 +138,7 @@ private:
         return;
       for (Id e = graph.first[n]; e < graph.first[n + 1]; ++e) {
         Id to = graph.target[e];
-        ++effort;
+        effort -= effort != 0;
         if (to == start)
           return keep(start, n);
         if (partOf[to] != part || seenFrom[to] == start)
@@ -166,19 +166,19 @@ private:
     std::reverse(cycle.begin(), cycle.end());
   }
 
-  static constexpr uint64_t kEffort = 50'000'000;
   const Digraph &graph;
+  uint64_t &effort; ///< that is left
   const std::vector<Id> &partOf;
   std::vector<std::vector<Id>> best; ///< per part
-  uint64_t effort = 0;
   std::vector<Id> seenFrom, parent, depth, at, queue;
 };
 
 } // namespace
 
-std::vector<std::vector<Id>> shortestCycles(const Digraph &graph) {
+std::vector<std::vector<Id>> shortestCycles(const Digraph &graph,
+                                            uint64_t &effort) {
   Parts parts(graph);
-  Search search(graph, parts);
+  Search search(graph, parts, effort);
   std::vector<Id> order; // parts by their least node
   std::vector<char> seen(parts.count(), 0);
   for (Id n = 0; n < graph.nodes(); ++n) {

@@ -25,9 +25,13 @@ struct Digraph {
 /// Cycles of `graph`, one in each of its strongly connected parts that have
 /// any, so that no two share a node: each node points to the next and the last
 /// to the first. Shortest first; of equals, the one of the part with the least
-/// node. Each is a shortest one of its part, unless that would cost more than a
-/// fixed effort (some tenths of a second for all): then the shortest seen.
-std::vector<std::vector<Id>> shortestCycles(const Digraph &graph);
+/// node. Each is a shortest one of its part as long as the `effort`, in edges
+/// followed, lasts; then the shortest seen. Takes what it needed from it.
+std::vector<std::vector<Id>> shortestCycles(const Digraph &graph,
+                                            uint64_t &effort);
+
+/// For what is told once: some tenths of a second.
+inline constexpr uint64_t kCycleEffort = 50'000'000;
 
 } // namespace sluice::verify
 

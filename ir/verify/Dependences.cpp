@@ -79,6 +79,8 @@ private:
     case Op::AllReduceGradients:
     case Op::NormGradients:
     case Op::AllReduceNorms:
+    case Op::Offload:
+    case Op::Reload:
       break;
     }
     return kKinds;

@@ -7,17 +7,13 @@
 namespace sluice::verify {
 namespace {
 
-const PlanOp &opAt(const Plan &plan, OpPlace at) {
-  return plan.ranks[at.rank].ops[at.index];
-}
-
 /// Whether the names of a send and a receive are those of one message.
 bool carrySame(const Plan &plan, const PlanOp &one, const PlanOp &other) {
   if (info(one.op).mate != other.op || one.microbatch != other.microbatch)
     return false;
   if (!info(one.op).perMicrobatch)
     return true;
-  bool up = one.op == Op::SendForward || one.op == Op::RecvBackward;
+  bool up = isWithLater(one.op);
   auto stages = up ? std::pair(one.stage, other.stage)
                    : std::pair(other.stage, one.stage);
   auto edge = std::lower_bound( // they are sorted

@@ -19,10 +19,6 @@ struct Change {
   Move move;
 };
 
-const PlanOp &opAt(const Plan &plan, OpPlace at) {
-  return plan.ranks[at.rank].ops[at.index];
-}
-
 /// Positions [first, second) of the group of `at`, or of itself.
 std::pair<uint32_t, uint32_t> unitOf(const RankPlan &rank, uint32_t at) {
   Id group = rank.ops[at].group;
@@ -346,7 +342,7 @@ private:
 
   /// Proves `changedPlan` as far as a deadlock is; what else it has must be
   /// what was there before, once there is none.
-  bool prove(const Plan &changedPlan, Cycles &cycles) const {
+  bool prove(const Plan &changedPlan, Cycles &cycles) {
     Result result;
     Report report(result);
     PlanIndex index(changedPlan);
@@ -354,7 +350,7 @@ private:
       return false;
     if (!checkOperations(index, options, report))
       return false;
-    cycles = deadlocksOf(index, options);
+    cycles = deadlocksOf(index, options, effort);
     if (options.buffers && cycles.empty())
       checkBuffers(index, report);
     return report.count() <= otherFaults;
@@ -364,7 +360,8 @@ private:
   const Plan &plan;
   Options options;
   uint64_t otherFaults;
-  uint64_t left; ///< how often a plan may be proved
+  uint64_t left;                ///< how often a plan may be proved
+  uint64_t effort = 20'000'000; ///< for the cycles of all
 };
 
 std::string namesOf(const Plan &plan, Id rank,

@@ -267,6 +267,8 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
     uses.stored += list.buffers[buffer].bytes;
     if (kind == BufferKind::Saved)
       uses.saved = buffer;
+  } else if (kind == BufferKind::Offloaded) {
+    uses.host = buffer;
   } else if (isPassedOn(kind)) {
     std::span<const Id> edges = isWrite ? uses.outgoing : uses.incoming;
     what = nth < edges.size() ? edges[nth] : kNone;
@@ -397,6 +399,60 @@ inline void RankFlow::checkFound(const Uses &uses) {
   checkStored(uses, index.plan.stages[uses.op.stage].bytes.activation);
 }
 
+/// A copy moves all that a forward leaves, untouched, in the same pieces out
+/// and back.
+inline void RankFlow::checkMoved(const Uses &uses) {
+  const Stage &stage = index.plan.stages[uses.op.stage];
+  bool out = uses.op.op == Op::Offload;
+  bool none = stage.recomputePolicy == RecomputePolicy::None;
+  bool full = stage.recomputePolicy == RecomputePolicy::Full;
+  uint32_t kept = (out ? uses.read : uses.written)[valueKind(BufferKind::Kept)];
+  checkCount(uses, BufferKind::Saved, out, none);
+  checkCount(uses, BufferKind::Checkpoint, out, full);
+  if (!none)
+    checkCount(uses, BufferKind::Kept, out, !full);
+  else if (out)
+    checkCount(uses, BufferKind::Kept, out,
+               uses.saved != kNone && content[uses.saved].leftKept);
+  else if (uses.saved != kNone)
+    content[uses.saved].leftKept = kept != 0;
+  checkCount(uses, BufferKind::Offloaded, !out, 1);
+  checkStored(uses, none    ? stage.bytes.activation
+                    : !full ? stage.bytes.keptForWeight
+                            : 0);
+  Bytes moved = 0;
+  for (Operand used : list.operandsAt(uses.at)) {
+    if (info(list.buffers[used.buffer].kind).bufferClass != BufferClass::Value)
+      continue;
+    moved += list.buffers[used.buffer].bytes;
+    uint32_t writer = content[used.buffer].writer;
+    if (out && writer != kNone && content[used.buffer].alive &&
+        list.ops[writer].op != Op::Forward)
+      explainChanged(uses.at, used.buffer);
+  }
+  if (uses.host != kNone && list.buffers[uses.host].bytes < moved)
+    explainSmall(uses.at, uses.host, moved);
+  if (!out)
+    checkBroughtBack(uses);
+}
+
+/// What comes back is cut as it was when it went.
+inline void RankFlow::checkBroughtBack(const Uses &uses) {
+  if (uses.host == kNone || !content[uses.host].alive)
+    return; // told already
+  uint32_t moved = content[uses.host].writer;
+  auto pieces = [&](uint32_t at) {
+    std::vector<std::pair<BufferKind, Bytes>> found;
+    for (Operand used : list.operandsAt(at))
+      if (const Buffer &of = list.buffers[used.buffer];
+          info(of.kind).bufferClass == BufferClass::Value)
+        found.emplace_back(of.kind, of.bytes);
+    return found;
+  };
+  if (pieces(moved) != pieces(uses.at))
+    explainPieces(uses.at, moved);
+}
+
 /// How many buffers of each kind an operation needs, and how many bytes.
 inline void RankFlow::checkLists(const Uses &uses) {
   const PlanOp &op = uses.op;
@@ -440,6 +496,9 @@ inline void RankFlow::checkLists(const Uses &uses) {
     return checkCount(uses, BufferKind::CopyGradients, false, 1);
   case Op::RecvTied:
     return checkCount(uses, BufferKind::TiedGradients, false, 1);
+  case Op::Offload:
+  case Op::Reload:
+    return checkMoved(uses);
   case Op::AddGradients: // of the one other copy
     return checkCount(uses, BufferKind::CopyGradients, true, 1);
   }

@@ -41,6 +41,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
   case BufferKind::TiedGradients:
+  case BufferKind::Offloaded:
     return 0;
   }
   return 0;
@@ -92,6 +93,7 @@ private:
     uint32_t written[kValueKinds];
     Bytes stored = 0;   ///< bytes of Saved and Kept
     Id saved = kNone;   ///< the buffer of kind Saved
+    Id host = kNone;    ///< the buffer of kind Offloaded
     uint32_t tied = 0;  ///< gradients of the stage that its own is tied to
     unsigned state = 0; ///< bit per kind
 
@@ -177,6 +179,8 @@ private:
   void checkPassedOn(const Uses &uses, BufferKind kind);
   void checkLeft(const Uses &uses);
   void checkFound(const Uses &uses);
+  void checkMoved(const Uses &uses);
+  void checkBroughtBack(const Uses &uses);
 
   // What the walk found wrong, in words (FlowWords.cpp): out of its way, so
   // that the making of texts does not burden it.
@@ -192,6 +196,8 @@ private:
                     size_t wanted);
   void explainUnsummed(uint32_t at, Id stage);
   void explainStored(uint32_t at, Bytes found, Bytes wanted);
+  void explainChanged(uint32_t at, Id buffer);
+  void explainPieces(uint32_t at, uint32_t moved);
   std::string bufferName(Id buffer) const;
   std::string valueName(BufferKind kind, Id what, Id microbatch) const;
   std::string lostBytes(uint32_t at, Id buffer, std::string_view does) const;

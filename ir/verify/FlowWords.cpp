@@ -170,6 +170,29 @@ void RankFlow::explainStored(uint32_t at, Bytes found, Bytes wanted) {
   });
 }
 
+void RankFlow::explainChanged(uint32_t at, Id buffer) {
+  tell(FindingKind::Order, at, [&] {
+    return nameOf(list.ops[at]) + " reads " + bufferName(buffer) + " after " +
+           nameOf(list.ops[content[buffer].writer]) +
+           " has written it: it moves what a forward leaves";
+  });
+}
+
+void RankFlow::explainPieces(uint32_t at, uint32_t moved) {
+  auto pieces = [&](uint32_t op) {
+    std::string text;
+    for (Operand used : list.operandsAt(op))
+      if (const Buffer &of = list.buffers[used.buffer]; !isOnHost(of.kind))
+        text += (text.empty() ? "" : ", ") + std::string(info(of.kind).text) +
+                " " + std::to_string(of.bytes);
+    return text.empty() ? "nothing" : text;
+  };
+  tell(FindingKind::Order, at, [&] {
+    return nameOf(list.ops[at]) + " brings back " + pieces(at) + ", but " +
+           nameOf(list.ops[moved]) + " has moved " + pieces(moved);
+  });
+}
+
 std::string RankFlow::bufferName(Id buffer) const {
   return "buffer " + std::to_string(buffer) + " (" +
          std::string(info(list.buffers[buffer].kind).text) + ")";
@@ -186,6 +209,8 @@ std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
     return "the gradients of stage " +
            std::to_string(index.plan.stages[what].tiedTo) + ", which stage " +
            std::to_string(what) + " is tied to";
+  if (kind == BufferKind::Offloaded)
+    return "what " + opName(Op::Offload, what, microbatch) + " has moved";
   if (kind == BufferKind::Checkpoint)
     return "the checkpoint of " + opName(Op::Forward, what, microbatch);
   if (kind == BufferKind::Saved || kind == BufferKind::Kept) {

@@ -162,8 +162,11 @@ struct PlanIndex : StageEdges {
   }
 };
 
+inline const PlanOp &opAt(const Plan &plan, OpPlace at) {
+  return plan.ranks[at.rank].ops[at.index];
+}
 inline std::string nameOf(const Plan &plan, OpPlace at) {
-  return nameOf(plan.ranks[at.rank].ops[at.index]);
+  return nameOf(opAt(plan, at));
 }
 
 /// What is proved of an indexed plan before freedom from deadlock, each
@@ -251,9 +254,9 @@ std::vector<Step> storyOf(const Plan &plan, uint32_t buffered,
                           std::span<const OpPlace> cycle);
 
 /// The cycles of what deadlocks in a plan that matches, under one progress
-/// model and as many buffers as `options` say.
-std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
-                                              const Options &options);
+/// model and as many buffers as `options` say; `effort` as in Cycle.h.
+std::vector<std::vector<OpPlace>>
+deadlocksOf(const PlanIndex &index, const Options &options, uint64_t &effort);
 
 /// Tries what would mend the deadlocks of `result`, whose plan has as many
 /// `otherFaults`, and names it in their messages; if nothing was found, the

@@ -323,10 +323,10 @@ std::vector<Id> Machine::stuckUnits() const {
   return stuck;
 }
 
-std::vector<std::vector<OpPlace>> Machine::witnesses() const {
+std::vector<std::vector<OpPlace>> Machine::witnesses(uint64_t &effort) const {
   std::vector<Id> stuck = stuckUnits();
   std::vector<std::vector<OpPlace>> cycles;
-  for (std::vector<Id> &cycle : shortestCycles(waitsFor(stuck))) {
+  for (std::vector<Id> &cycle : shortestCycles(waitsFor(stuck), effort)) {
     std::erase_if(cycle, [&](Id node) { return node >= 2 * stuck.size(); });
     cycles.push_back(placesOf(stuck, cycle));
   }

@@ -26,8 +26,8 @@ public:
 
   /// After a run that failed: cycles of operations, each waiting for the next.
   /// Of what waits for itself, each strongly connected part has one, a
-  /// shortest; shortest first.
-  std::vector<std::vector<OpPlace>> witnesses() const;
+  /// shortest as far as the `effort` lasts (Cycle.h); shortest first.
+  std::vector<std::vector<OpPlace>> witnesses(uint64_t &effort) const;
 
 private:
   enum class Phase : uint8_t { Waits, Started, Ended };

@@ -1,6 +1,7 @@
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace sluice::verify {
 namespace {
@@ -203,34 +204,68 @@ private:
     Id rest = lone; // of the shorter list, what meets without the lone one
     while (rest < pairs && meets(rest + 1, rest))
       ++rest;
-    if (rest < pairs)
-      lone = pairs; // no single one is to blame
+    if (rest < pairs) // no single one is to blame
+      lone = firstWithoutMate(c, moreSends);
     tellLone(c, moreSends, lone);
   }
 
+  /// The first message of the longer end that nothing of the other carries;
+  /// kNone if each has its own. Only of a broken plan: sorts.
+  Id firstWithoutMate(Id c, bool moreSends) const {
+    Id first = index.firstOfChannel[c];
+    auto keyOf = [&](Id nth, bool isSend) {
+      const End &end = (isSend ? index.sends : index.receives)[first + nth];
+      return std::tuple(end.kind, end.stage, end.microbatch);
+    };
+    Id fewer = std::min(ends[c].sends, ends[c].receives);
+    Id more = std::max(ends[c].sends, ends[c].receives);
+    std::vector<std::tuple<Op, Id, Id>> there;
+    for (Id nth = 0; nth < fewer; ++nth)
+      there.push_back(keyOf(nth, !moreSends));
+    std::sort(there.begin(), there.end());
+    for (Id nth = 0; nth < more; ++nth) {
+      auto [kind, stage, microbatch] = keyOf(nth, moreSends);
+      std::optional<Id> mate = mateStage(kind, stage);
+      if (mate &&
+          !std::binary_search(there.begin(), there.end(),
+                              std::tuple(info(kind).mate, *mate, microbatch)))
+        return nth;
+    }
+    return kNone;
+  }
+
+  /// The stage at the other end of a microbatch's message, if only one can be.
+  std::optional<Id> mateStage(Op kind, Id stage) const {
+    if (!info(kind).perMicrobatch)
+      return std::nullopt;
+    bool up = isWithLater(kind);
+    std::span<const Id> edges =
+        (up ? index.outgoing : index.incoming).of(stage);
+    if (edges.size() != 1)
+      return std::nullopt;
+    const StageEdge &edge = plan.edges[edges[0]];
+    return up ? edge.to : edge.from;
+  }
+
+  /// `nth` is kNone where no message is alone.
   void tellLone(Id c, bool isSend, Id nth) {
-    Id slot = index.firstOfChannel[c] + nth;
+    Id last = std::max(ends[c].sends, ends[c].receives) - 1;
+    Id slot = index.firstOfChannel[c] + std::min(nth, last);
     const End &lone = isSend ? index.sends[slot] : index.receives[slot];
     tell(isSend ? sendPlace(c, lone) : receivePlace(c, lone),
          channelName(c) + (ends[c].sends == 1 ? " there is " : " there are ") +
              counted(ends[c].sends, "send") + " and " +
-             counted(ends[c].receives, "receive") + ": " + nameOf(lone) +
-             " meets no " + wanted(lone));
+             counted(ends[c].receives, "receive") +
+             (nth == kNone
+                  ? std::string()
+                  : ": " + nameOf(lone) + " meets no " + wanted(lone)));
   }
 
   /// Name of what a message should meet, if one stage is at its other end.
   std::string wanted(const End &lone) const {
-    std::string any = isSend(lone.kind) ? "receive" : "send";
-    if (!info(lone.kind).perMicrobatch)
-      return any;
-    bool up = lone.kind == Op::SendForward || lone.kind == Op::RecvBackward;
-    std::span<const Id> edges =
-        (up ? index.outgoing : index.incoming).of(lone.stage);
-    if (edges.size() != 1)
-      return any;
-    const StageEdge &edge = plan.edges[edges[0]];
-    return opName(info(lone.kind).mate, up ? edge.to : edge.from,
-                  lone.microbatch);
+    if (std::optional<Id> stage = mateStage(lone.kind, lone.stage))
+      return opName(info(lone.kind).mate, *stage, lone.microbatch);
+    return isSend(lone.kind) ? "receive" : "send";
   }
 
   /// Whether the n-th message of a channel's list starts another unit there

@@ -45,6 +45,8 @@ constexpr Needs needsOf(Op op) {
   case Op::AllReduceGradients:
   case Op::NormGradients:
   case Op::AllReduceNorms:
+  case Op::Offload:
+  case Op::Reload:
     return {};
   }
   return {};

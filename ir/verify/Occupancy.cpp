@@ -64,6 +64,9 @@ Id BitTree::floor(Id number) const {
 // Occupancy
 //===----------------------------------------------------------------------===//
 
+/// Where the host's arena stands behind the device's, which ends before.
+static constexpr Bytes kHostBase = 2 * kMaxBytes;
+
 /// Numbers the distinct ranges. Values of equal size that take turns at one
 /// place are many buffers but one range. A range that is not found within a
 /// few probes counts as new, which costs sorting and nothing else.
@@ -74,7 +77,10 @@ void Occupancy::collectRanges(std::span<const Buffer> buffers) {
   distinct.clear();
   rangeOf.resize(buffers.size());
   for (size_t b = 0; b < buffers.size(); ++b) {
-    Bytes begin = buffers[b].offset, end = begin + buffers[b].bytes;
+    Bytes begin = buffers[b].offset;
+    if (isOnHost(buffers[b].kind))
+      begin += kHostBase;
+    Bytes end = begin + buffers[b].bytes;
     uint64_t hash = (begin * 0x9e3779b97f4a7c15u) ^ (end * 0xc2b2ae3d27d4eb4fu);
     hash ^= hash >> 32;
     size_t slot = hash & mask, probes = 0;

@@ -58,7 +58,8 @@ bool holdsAtOnce(const PlanIndex &index) {
 
 void reportDeadlocks(const Plan &plan, const Machine &machine,
                      const Options &options, Report &report) {
-  for (std::vector<OpPlace> &cycle : machine.witnesses()) {
+  uint64_t effort = kCycleEffort;
+  for (std::vector<OpPlace> &cycle : machine.witnesses(effort)) {
     if (!report.admits(FindingKind::Deadlock))
       continue;
     OpPlace place = cycle.front();
@@ -105,14 +106,14 @@ void checkProgress(const PlanIndex &index, const Options &options,
   }
 }
 
-std::vector<std::vector<OpPlace>> deadlocksOf(const PlanIndex &index,
-                                              const Options &options) {
+std::vector<std::vector<OpPlace>>
+deadlocksOf(const PlanIndex &index, const Options &options, uint64_t &effort) {
   if (holdsAtOnce(index))
     return {};
   Machine machine(index, options.progress);
   if (machine.run(options.buffered))
     return {};
-  return machine.witnesses();
+  return machine.witnesses(effort);
 }
 
 } // namespace sluice::verify

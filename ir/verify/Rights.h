@@ -27,12 +27,13 @@ struct Rights {
 
 /// The columns below are in the order of Buffers.def: a row that comes to stand
 /// between them must be given its column.
-static_assert(kBufferKindCount == 12 &&
+static_assert(kBufferKindCount == 13 &&
               static_cast<unsigned>(BufferKind::Norms) == 4 &&
               static_cast<unsigned>(BufferKind::Saved) == 5 &&
               static_cast<unsigned>(BufferKind::Checkpoint) == 7 &&
               static_cast<unsigned>(BufferKind::Activation) == 8 &&
-              static_cast<unsigned>(BufferKind::TiedGradients) == 11);
+              static_cast<unsigned>(BufferKind::TiedGradients) == 11 &&
+              static_cast<unsigned>(BufferKind::Offloaded) == 12);
 
 constexpr Rights rightsOf(Op op) {
   constexpr unsigned kCompute =
@@ -41,7 +42,7 @@ constexpr Rights rightsOf(Op op) {
       bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
   //          parameters, gradients, optimizer, workspace, norms,
   //          saved, kept, checkpoint, activation, gradient, copy gradients,
-  //          tied ones
+  //          tied ones, offloaded
   switch (op) {
   case Op::Forward:
     return {{kR, 0, 0, kU, 0, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
@@ -74,6 +75,10 @@ constexpr Rights rightsOf(Op op) {
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
   case Op::AllReduceGradients:
     return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+  case Op::Offload:
+    return {{0, 0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
+  case Op::Reload:
+    return {{0, 0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, kR}, 0};
   case Op::OptimizerStep:
     return {{kU, kR, kU, 0, kR, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |

@@ -122,6 +122,8 @@ struct Finding {
   std::optional<OpPlace> meets = std::nullopt;
   std::vector<Step> story = {};          ///< of the cycle
   std::optional<Fix> fix = std::nullopt; ///< of a deadlock, where one is known
+  /// Of one that stands for others of its kind: how many these are.
+  uint64_t untold = 0;
 };
 
 /// What a verification found.

@@ -34,6 +34,7 @@ void Report::finish() {
       error(which, last == result.errors.rend() ? std::nullopt : last->place,
             "and " + std::to_string(counts[kind] - kMaxOfKind) +
                 " more of kind " + std::string(findingKindName(which)));
+      result.errors.back().untold = counts[kind] - kMaxOfKind;
     }
 }
 

@@ -330,8 +330,9 @@ private:
 
   void checkOrder() {
     std::vector<std::vector<Id>> cycles;
+    uint64_t effort = kCycleEffort;
     if (!ends() || !heedsNeeds())
-      cycles = shortestCycles(waits());
+      cycles = shortestCycles(waits(), effort);
     for (const std::vector<Id> &cycle : cycles)
       if (report.admits(FindingKind::Deadlock))
         tellCycle(cycle);

@@ -65,6 +65,14 @@ void CudaBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
                 .kind = Kind::AllReduce});
 }
 
+void CudaBackend::copy(uint8_t stream, uint32_t op,
+                       std::span<const CopyPiece> pieces) {
+  push(stream, {.pieces = pieces.data(),
+                .op = op,
+                .number = static_cast<uint32_t>(pieces.size()),
+                .kind = Kind::Copy});
+}
+
 void CudaBackend::beginGroup(uint8_t stream) {
   Lane &lane = lanes[stream];
   lane.group = lane.tail;
@@ -106,6 +114,8 @@ CudaBackend::Advance CudaBackend::issue(Lane &lane, Command &command) {
     return issueRecord(lane, command);
   case Kind::Launch:
     return issueLaunch(lane, command);
+  case Kind::Copy:
+    return issueCopy(lane, command);
   case Kind::Send:
   case Kind::Receive:
   case Kind::AllReduce:
@@ -171,6 +181,25 @@ CudaBackend::Advance CudaBackend::issueLaunch(Lane &lane,
     if (Answer answer =
             answerOf(cudaLaunchHostFunc(lane.stream, runFunction, &slot),
                      "cudaLaunchHostFunc");
+        !answer.ok())
+      return failAt(command.op, answer);
+  }
+  if (Answer answer = endStamp(lane, &command, 1); !answer.ok())
+    return failAt(command.op, answer);
+  return mark(lane, command.op, 1);
+}
+
+CudaBackend::Advance CudaBackend::issueCopy(Lane &lane,
+                                            const Command &command) {
+  if (Answer answer = beginStamp(lane); !answer.ok())
+    return failAt(command.op, answer);
+  for (const CopyPiece &piece : std::span(command.pieces, command.number)) {
+    if (piece.bytes == 0)
+      continue;
+    if (Answer answer =
+            answerOf(cudaMemcpyAsync(piece.to, piece.from, piece.bytes,
+                                     cudaMemcpyDefault, lane.stream),
+                     "cudaMemcpyAsync");
         !answer.ok())
       return failAt(command.op, answer);
   }

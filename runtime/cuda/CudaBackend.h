@@ -25,6 +25,8 @@ public:
   Status prepare(const RankNeeds &needs) override;
   void *arena() override { return memory; }
   Bytes arenaBytes() const override { return allocated; }
+  void *hostArena() override { return hostMemory; }
+  Bytes hostArenaBytes() const override { return hostAllocated; }
   void recordTimes(OpTime *target) override;
   bool beginStep() override;
   void wait(uint8_t stream, uint32_t event) override;
@@ -36,6 +38,8 @@ public:
                Bytes bytes) override;
   void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
                  void *data, Bytes bytes) override;
+  void copy(uint8_t stream, uint32_t op,
+            std::span<const CopyPiece> pieces) override;
   void beginGroup(uint8_t stream) override;
   void endGroup(uint8_t stream) override;
   Outcome synchronize(Failure &failure) override;
@@ -48,11 +52,13 @@ private:
     Send,
     Receive,
     AllReduce,
+    Copy,
     Group
   };
   enum class State : uint8_t { Queued, Posted, Ended };
   struct Command {
     void *data = nullptr;
+    const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
     Bytes bytes = 0;
     uint32_t op = kNone;
     uint32_t number = 0; ///< event, path, or members of the group
@@ -109,6 +115,7 @@ private:
 
   // Preparing (CudaPrepare.cpp)
   Answer allocate(const RankNeeds &needs);
+  Answer allocateOnHost(Bytes bytes, std::byte *&data);
   Answer makeLanes(const RankNeeds &needs);
   Answer makePaths(size_t capacity);
   Answer makeSum(Id id, size_t capacity, std::byte *scratch);
@@ -128,6 +135,7 @@ private:
   Advance issueWait(Lane &lane, const Command &command);
   Advance issueRecord(Lane &lane, const Command &command);
   Advance issueLaunch(Lane &lane, const Command &command);
+  Advance issueCopy(Lane &lane, const Command &command);
   Advance communicate(Lane &lane, Command *members, uint32_t count);
   Advance postLocal(Lane &lane, Command *members, uint32_t count);
   Advance postOne(Lane &lane, Command &command);
@@ -184,7 +192,8 @@ private:
   const int device;
   std::byte *memory = nullptr; ///< the arena, and behind it pad and scratch
   std::byte *pad = nullptr;    ///< for messages of no bytes
-  Bytes allocated = 0;
+  std::byte *hostMemory = nullptr;
+  Bytes allocated = 0, hostAllocated = 0;
   bool prepared = false;
   std::vector<Lane> lanes;
   std::vector<cudaEvent_t> events;

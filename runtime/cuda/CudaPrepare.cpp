@@ -4,6 +4,7 @@
 #include "runtime/cuda/CudaScratch.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <numeric>
 #include <thread>
@@ -32,7 +33,8 @@ static Bytes aligned(Bytes bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-/// One allocation: the arena, the pad, and scratch of each collective.
+/// One allocation: the arena, the pad, and scratch of each collective; and one
+/// for what is offloaded.
 Answer CudaBackend::allocate(const RankNeeds &needs) {
   const Bytes arena = aligned(needs.arenaBytes);
   Bytes bytes = arena + kPadBytes;
@@ -42,18 +44,37 @@ Answer CudaBackend::allocate(const RankNeeds &needs) {
       bytes +=
           kScratchBytes * std::binary_search(ranks.begin(), ranks.end(), rank);
     }
-  void *data = nullptr;
-  Answer answer =
-      world.computesOnDevice()
-          ? answerOf(cudaMalloc(&data, bytes), "cudaMalloc")
-          : answerOf(cudaHostAlloc(&data, bytes, cudaHostAllocPortable),
-                     "cudaHostAlloc");
-  if (!answer.ok())
-    return {"out of memory: an arena of " + formatBytes(needs.arenaBytes) +
-            " (" + answer.fault + ")"};
-  memory = static_cast<std::byte *>(data);
+  if (world.computesOnDevice()) {
+    void *data = nullptr;
+    if (Answer answer = answerOf(cudaMalloc(&data, bytes), "cudaMalloc");
+        !answer.ok())
+      return {"out of memory: an arena of " + formatBytes(needs.arenaBytes) +
+              " (" + answer.fault + ")"};
+    memory = static_cast<std::byte *>(data);
+  } else if (Answer answer = allocateOnHost(bytes, memory); !answer.ok()) {
+    return answer;
+  }
   allocated = needs.arenaBytes;
   pad = memory + arena;
+  // Never null, even when it is empty.
+  if (Answer answer =
+          allocateOnHost(needs.hostArenaBytes + kPadBytes, hostMemory);
+      !answer.ok())
+    return answer;
+  hostAllocated = needs.hostArenaBytes;
+  return {};
+}
+
+/// Memory that devices reach and copy from fast.
+Answer CudaBackend::allocateOnHost(Bytes bytes, std::byte *&data) {
+  void *pinned = nullptr;
+  if (Answer answer =
+          answerOf(cudaHostAlloc(&pinned, bytes, cudaHostAllocPortable),
+                   "cudaHostAlloc");
+      !answer.ok())
+    return {"out of memory: " + formatBytes(bytes) + " of pinned memory (" +
+            answer.fault + ")"};
+  data = static_cast<std::byte *>(pinned);
   return {};
 }
 
@@ -170,7 +191,7 @@ Answer CudaBackend::await() {
   return answerOf(state, "cudaStreamQuery");
 }
 
-/// Zeroes the arena; returns once it is done.
+/// Zeroes both arenas; returns once it is done.
 Answer CudaBackend::clear() {
   const cudaStream_t stream = ownStreams.front();
   if (allocated != 0)
@@ -178,6 +199,7 @@ Answer CudaBackend::clear() {
                                  "cudaMemsetAsync");
         !answer.ok())
       return answer;
+  std::memset(hostMemory, 0, hostAllocated);
   return await();
 }
 
@@ -281,6 +303,8 @@ void CudaBackend::release() {
     (void)cudaEventDestroy(event);
   for (const cudaStream_t stream : ownStreams)
     (void)cudaStreamDestroy(stream);
+  if (hostMemory)
+    (void)cudaFreeHost(hostMemory);
   if (!memory)
     return;
   if (world.computesOnDevice())

@@ -1,8 +1,8 @@
 //===- runtime/cuda/CudaWorld.cpp -----------------------------------------===//
 #include "runtime/cuda/CudaWorld.h"
 
+#include "runtime/Memory.h"
 #include "runtime/cuda/CudaBackend.h"
-#include "runtime/host/HostMemory.h"
 
 #include <map>
 
@@ -103,7 +103,7 @@ Status CudaWorld::connect(const ConnectOptions &options) {
 
 Status CudaWorld::admit(std::span<const Bytes> arenas) const {
   if (!onDevice)
-    return admitToHost(arenas);
+    return admitArenas(arenas);
   std::map<int, Bytes> needed;
   for (size_t rank = 0; rank < arenas.size(); ++rank)
     needed[devices[rank]] += arenas[rank];

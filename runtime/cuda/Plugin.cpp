@@ -1,8 +1,11 @@
-//===- runtime/cuda/Plugin.cpp - The entry of libsluice_cuda.so -----------===//
-#include "runtime/CudaPlugin.h"
+//===- runtime/cuda/Plugin.cpp - What the program loads ------------------===//
+#include "runtime/Backend.h"
 
-extern "C" const sluice::runtime::CudaPlugin *sluice_cuda_plugin() {
-  static constexpr sluice::runtime::CudaPlugin kPlugin = {
-      sluice::runtime::kCudaPluginVersion, sluice::runtime::makeCudaWorld};
-  return &kPlugin;
+using namespace sluice::runtime;
+
+extern "C" {
+extern __attribute__((visibility("default")))
+const BackendPlugin sluice_backend;
+const BackendPlugin sluice_backend = {kBackendVersion,
+                                      {makeCudaWorld, nullptr}};
 }

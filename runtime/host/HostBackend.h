@@ -1,17 +1,14 @@
 //===- runtime/host/HostBackend.h - Threads and shared memory ------------===//
 //
-// Each rank is one thread. Its streams are queues in fixed arrays; the executor
-// fills them as it would fill a GPU's, and `synchronize` works them off in the
-// rank's own thread: messages are polled, computations run when they stand at
-// the head of their queue with their waits fired. A rank that cannot go on
-// spins briefly if every rank has a core, then sleeps until a peer completes
-// one of its messages.
+// Each rank is one thread (QueueBackend.h). A rank that cannot go on spins
+// briefly if every rank has a core, then sleeps until a peer completes one of
+// its messages.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_HOST_HOSTBACKEND_H
 #define SLUICE_RUNTIME_HOST_HOSTBACKEND_H
 
-#include "runtime/Backend.h"
+#include "runtime/QueueBackend.h"
 #include "runtime/host/Gathering.h"
 #include "runtime/host/Mailbox.h"
 
@@ -19,7 +16,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <new>
 #include <vector>
 
 namespace sluice::runtime {
@@ -81,88 +77,23 @@ private:
   alignas(64) std::atomic<bool> stop{false};
 };
 
-class HostBackend final : public Backend {
+class HostBackend final : public QueueBackend {
 public:
   HostBackend(HostWorld &sharedWorld, Id ownRank)
-      : world(sharedWorld), rank(ownRank) {}
+      : QueueBackend(ownRank), world(sharedWorld) {}
 
   Status prepare(const RankNeeds &needs) override;
-  void *arena() override { return memory.get(); }
-  Bytes arenaBytes() const override { return allocated; }
-  void recordTimes(OpTime *target) override { times = target; }
-  void wait(uint8_t stream, uint32_t event) override;
-  void record(uint8_t stream, uint32_t event) override;
-  void launch(uint8_t stream, uint32_t op) override;
-  void send(uint8_t stream, uint32_t op, Id channel, void *data,
-            Bytes bytes) override;
-  void receive(uint8_t stream, uint32_t op, Id channel, void *data,
-               Bytes bytes) override;
-  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
-                 void *data, Bytes bytes) override;
-  void beginGroup(uint8_t stream) override;
-  void endGroup(uint8_t stream) override;
-  Outcome synchronize(Failure &failure) override;
 
 private:
-  enum class Kind : uint8_t {
-    Wait,
-    Record,
-    Launch,
-    Send,
-    Receive,
-    AllReduce,
-    Group
-  };
-  enum class State : uint8_t { Queued, Posted, Ended };
-  struct Command {
-    void *data = nullptr;
-    Bytes bytes = 0;
-    uint32_t op = kNone;
-    uint32_t number = 0; ///< event, path, or members of the group
-    Element element = Element::None;
-    Kind kind = Kind::Wait;
-    State state = State::Queued;
-  };
-  struct Stream {
-    std::vector<Command> commands; ///< of the capacity that was prepared
-    uint32_t head = 0;
-    uint32_t tail = 0;
-    uint32_t done = 0;
-    uint32_t group = kNone; ///< open while enqueueing
-  };
-  enum class Advance : uint8_t { Blocked, Moved, Failed };
-
-  void push(uint8_t stream, const Command &command);
-  Advance advance(uint8_t number, Failure &failure);
-  Advance execute(Stream &stream, Command &command, Failure &failure);
-  static uint32_t operationsOf(const Command &command);
-  Advance runLaunch(const Command &command, Failure &failure);
-  Advance drive(Stream &stream, uint32_t first, uint32_t count,
-                Failure &failure);
-  Advance driveMessage(Command &command, Failure &failure);
-  Advance driveCollective(Command &command, Failure &failure);
-  Advance end(Command &command, int64_t when);
-  bool empty() const;
-  void reset();
-
-  struct FreeArena {
-    void operator()(std::byte *p) const {
-      ::operator delete (p, std::align_val_t{kBufferAlignment});
-    }
-  };
+  Advance driveMessage(Command &command, Failure &failure) override;
+  Advance driveCollective(Command &command, Failure &failure) override;
+  bool aborted() const override { return world.aborted(); }
+  uint32_t look() override { return world.wakeups(rank); }
+  void rest(uint32_t seen, uint32_t) override { world.sleep(rank, seen); }
+  bool reserve(Bytes bytes) override { return world.reserve(bytes); }
 
   HostWorld &world;
-  Id rank;
-  std::unique_ptr<std::byte, FreeArena> memory;
-  Bytes allocated = 0;
-  std::vector<Stream> streams;
   std::vector<uint32_t> seats; ///< per collective: where the rank sits
-  /// Per event, the number of the synchronization in which it fired last.
-  std::vector<uint32_t> fired;
-  uint32_t epoch = 1;
-  Compute *compute = nullptr;
-  RankProgress *progress = nullptr;
-  OpTime *times = nullptr;
 };
 
 } // namespace sluice::runtime

@@ -1,6 +1,6 @@
 //===- runtime/host/HostWorld.cpp - What the ranks of a process share ----===//
+#include "runtime/Memory.h"
 #include "runtime/host/HostBackend.h"
-#include "runtime/host/HostMemory.h"
 
 #include <thread>
 #include <unistd.h>
@@ -39,10 +39,6 @@ HostWorld::HostWorld(uint32_t ranks, std::span<const Channel> list,
     collectives.emplace_back(of.ranks);
 }
 
-Status HostWorld::admit(std::span<const Bytes> arenas) const {
-  return admitToHost(arenas);
-}
-
 Status HostWorld::open(Id rank, std::unique_ptr<Backend> &backend) {
   backend = std::make_unique<HostBackend>(*this, rank);
   return {};
@@ -75,6 +71,10 @@ void HostWorld::sleep(Id rank, uint32_t seen) {
     pauseBriefly();
   }
   bell.wait(seen, std::memory_order_acquire);
+}
+
+Status HostWorld::admit(std::span<const Bytes> arenas) const {
+  return admitArenas(arenas);
 }
 
 Status makeHostWorld(uint32_t ranks, std::span<const Channel> channels,

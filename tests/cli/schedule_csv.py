@@ -64,6 +64,9 @@ class CheckCsv(ToolTest):
         self.assertEqual(done.returncode, 0 if answer["ok"] else 1)
         return answer
 
+    def one(self, csv, kind, message, row, column):
+        self.assertEqual(self.errors(csv), [(kind, message, row, column)])
+
     def fine(self, csv, *arguments):
         answer = self.check(csv, *arguments)
         self.assertTrue(answer["ok"], answer["errors"])

@@ -1,7 +1,11 @@
 """`check` of schedule CSVs: PyTorch's lists, with and without messages."""
 
 import json
+import os
+import re
+from collections import Counter
 from random import Random
+from threading import Thread
 
 import sluice
 from schedule_csv import CheckCsv, f_then_b, naive, one_f_one_b, text
@@ -99,11 +103,107 @@ class Mismatches(CheckCsv):
             self.apply(rows, error)
             self.fine(text(rows))
 
+    def advised(self, rows, error):
+        """The rows after each change that `error` names, one change each."""
+        for note in error["notes"]:
+            change = re.fullmatch(r"(add|move|take) (\S+)(?: out of its group,)? (before|behind) "
+                                  r"(it|(?:the group of )?\S+) \(row (\d+)\)|swap (\S+) and (\S+) \(row (\d+)\)",
+                                  note["message"])
+            if not change:
+                self.assertNotRegex(note["message"], r"^(add \S+ (before|behind)|move|take|swap) ")
+                continue
+            changed = [list(row) for row in rows]
+            verb, name, way, other, row, one, two, swapped = change.groups()
+            cells = changed[int(row or swapped) - 1]
+            if not verb:
+                at, to = cells.index(one), cells.index(two)
+                cells[at], cells[to] = two, one
+            else:
+                holder = next((cell for cell in cells if name in re.split("[();]", cell)), None)
+                place = holder if other == "it" else next(
+                    cell for cell in cells if other.split()[-1] in re.split("[();]", cell))
+                cells.insert(cells.index(place) + (way == "behind"), name)
+                if holder == name:
+                    del cells[[at for at, cell in enumerate(cells) if cell == name][
+                        0 if way == "behind" else -1]]
+                elif holder:
+                    rest = [cell for cell in holder.removesuffix("BATCH_P2P").strip("()").split(";") if cell != name]
+                    cells[cells.index(holder)] = f"({';'.join(rest)})BATCH_P2P"
+            yield note["message"], changed
+
+    def test_whatever_is_advised_leaves_fewer_faults(self):
+        seen = Counter()
+        for schedule, chunks in (("interleaved-1f1b", 2), ("zb-v", 2), ("gpipe", 1)):
+            spec = chain(layers=4, ranks=2, microbatches=4, schedule=schedule, pipeline=f", virtual_stages: {chunks}")
+            good = [line.split(",") for line in
+                    self.ok("compile", "-", "--emit=torch-csv-comms", stdin=spec).splitlines()]
+            for seed in range(30):
+                rows = self.changed(good, Random(seed))
+                errors = self.check(text(rows))["errors"]
+                faults = [error for error in errors if error["kind"] != "deadlock"]
+                for error in faults:
+                    for advice, mended in self.advised(rows, error) if error["kind"] == "mismatch" else ():
+                        left = [error for error in self.check(text(mended))["errors"] if error["kind"] != "deadlock"]
+                        self.assertLess(len(left), len(faults), f"{advice}\n{text(rows)}")
+                        seen[advice.split()[0]] += 1
+        for verb in ("add", "move", "swap"):
+            self.assertGreater(seen[verb], 3, seen)
+
+    def changed(self, good, random):
+        """A message dropped, moved or changed with another of its kind, perhaps
+        some cells in one batch, or a reduction twice."""
+        rows = [list(row) for row in good]
+        row = random.choice(rows)
+        messages = [cell for cell in row if "SEND_" in cell or "RECV_" in cell]
+        cell = random.choice([cell for cell in messages if "WAIT" not in cell])
+        at = row.index(cell)
+        kind = random.randrange(3)
+        if kind < 2:
+            del row[at]
+            row[:] = [other for other in row if "WAIT_" + cell[1:] not in other]
+        if kind == 1:
+            row.insert(random.randrange(len(row) + 1), cell)
+        if kind == 2:
+            to = row.index(random.choice([other for other in messages if other[1:7] == cell[1:7]]))
+            row[at], row[to] = row[to], row[at]
+        if random.randrange(3) == 0:
+            row.append(next(cell for cell in row if "REDUCE_GRAD" in cell and "WAIT" not in cell))
+        if random.randrange(3) == 0:
+            at = random.randrange(len(row) - 1)
+            if all(re.fullmatch(r"\d+(SEND|RECV)_[FB]\d+", cell) for cell in row[at:at + 2]):
+                row[at:at + 2] = [f"({';'.join(row[at:at + 2])})BATCH_P2P"]
+        return rows
+
+    def test_the_one_that_is_nowhere_is_blamed(self):
+        csv = ("0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0F3,0SEND_F3\n"
+               "1RECV_F2,1F2,1RECV_F3,1F3,1F0,1F1\n")
+        error = next(error for error in self.check(csv)["errors"] if error["kind"] == "mismatch")
+        self.assertEqual(error["message"],
+                         "from rank 0 to rank 1 there are 4 sends and 2 receives: 0SEND_F0 meets no 1RECV_F0")
+
+    def test_a_message_of_a_stage_that_nothing_computes(self):
+        self.one("0F0,0SEND_F0,4RECV_F0,2F0,2SEND_F0\n1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0\n", "malformed",
+                 "4RECV_F0 is of stage 4, which nothing computes", 1, 14)
+
+    def test_more_peers_than_streams(self):
+        def star(peers):  # rank 0 has the even stages, each other rank an odd one
+            hub = [f"{2 * k}RECV_F0,{2 * k}F0,{2 * k}SEND_F0" for k in range(1, peers)]
+            rest = [f"{2 * k + 1}RECV_F0,{2 * k + 1}F0" + (f",{2 * k + 1}SEND_F0" if k + 1 < peers else "")
+                    for k in range(peers)]
+            return "\n".join(["0F0,0SEND_F0," + ",".join(hub)] + rest) + "\n"
+
+        self.fine(star(127), "--progress=edge")
+        self.one(star(140), "malformed", "rank 0 has paths to and from other ranks over the limit of 254", 1, 1)
+
     def test_numbers_that_are_no_numbers(self):
         for cell in ("00F1", "0F01", "0F2147483648", "99999999999F0"):
             (_, message, *_), = self.errors(f"0F0,{cell}\n")
             self.assertEqual(message, f"'{cell}' is not an operation; numbers have no leading zeros and are at most "
                              "2147483647")
+        for cell, other in (("0WAIT_SEND_F01", "numbers have no"), ("00REDUCE_GRAD", "numbers have no"),
+                            ("0wait_send_f0", "letters are capital")):
+            (_, message, *_), = self.errors(f"0F0,{cell}\n")
+            self.assertIn(other, message)
 
     def test_a_missing_send_and_receive(self):
         rows = naive(f_then_b(2, 4))
@@ -132,9 +232,6 @@ class Lists(CheckCsv):
                     "\ufeff" + self.GOOD, '"0F0","0F1","0B0","0B1"\n1F0,1B0,1F1,1B1\n',
                     "0UNSHARD,0F0,0F1,0B0,0B1,0REDUCE_GRAD,0RESHARD\n1F0,1B0,1F1,1B1\n"):
             self.fine(csv)
-
-    def one(self, csv, kind, message, row, column):
-        self.assertEqual(self.errors(csv), [(kind, message, row, column)])
 
     def test_twice(self):
         self.one("0F0,0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n", "duplicate", "0F0 stands twice", 1, 5)
@@ -226,6 +323,20 @@ class Lists(CheckCsv):
         self.assertEqual(self.errors("0F0,0B0\n" + "\n".join(rows))[-1], (*more, 102, 1))
         blanks = "0F0,0SEND_F0" + "," * count + "\n1RECV_F0,1F0\n"
         self.assertEqual(self.errors(blanks)[-1], (*more, 1, 114))
+
+    def test_of_very_many_reductions_some_are_told(self):
+        errors = self.errors("0F0,0B0" + ",0REDUCE_GRAD" * 301 + "\n")
+        self.assertEqual(len(errors), 101)
+        self.assertEqual(errors[-1][1], "and 200 more REDUCE_GRADs that stand twice")
+
+    def test_a_pipe_is_opened_once(self):
+        pipe = self.folder / "pipe"
+        os.mkfifo(pipe)
+        for _ in range(5):
+            writer = Thread(target=pipe.write_text, args=(self.GOOD,))
+            writer.start()
+            self.ok("check", pipe, timeout=20)
+            writer.join()
 
     def test_a_spec_that_speaks_of_1f1b_is_no_csv(self):
         spec = "# 1F1B, as 0F0,0B0 in a CSV\n" + chain()
@@ -352,7 +463,7 @@ class Lists(CheckCsv):
         rows = naive(f_then_b(2, 2))
         column = len(",".join(rows[0])) + 2
         for cell, told in (("1REDUCE_GRAD", "1REDUCE_GRAD is on rank 0, but rank 1 computes stage 1"),
-                           ("5REDUCE_GRAD", "5REDUCE_GRAD is of stage 5, but nothing is of stage 2"),
+                           ("5REDUCE_GRAD", "5REDUCE_GRAD is of stage 5, which nothing computes"),
                            ("0WAIT_REDUCE_GRAD", "0WAIT_REDUCE_GRAD waits for 0REDUCE_GRAD, which stands nowhere")):
             self.one(text([rows[0] + [cell], rows[1]]), "malformed", told, 1, column)
 

@@ -22,6 +22,7 @@ struct SmallCase {
   bool splits = false;
   bool tied = false;
   bool recomputes = false;
+  bool offloads = false;
 };
 
 /// Layers of uneven times and sizes, so that messages cross and buffers differ.
@@ -61,7 +62,11 @@ std::string specOf(const SmallCase &of) {
          ", microbatches: " + std::to_string(of.microbatches) +
          ", schedule: " + std::string(of.schedule.text) +
          (of.splits ? ", backward: split" : "") +
-         (of.recomputes ? ", recompute: " + policies(stages) : "") + "}\n";
+         (of.recomputes ? ", recompute: " + policies(stages) : "") +
+         (of.offloads
+              ? ", offload: activations}\ncluster: {host_link: {latency: 1}"
+              : "") +
+         "}\n";
 }
 
 /// Every combination that a schedule takes.
@@ -72,9 +77,15 @@ std::vector<Plan> smallPlans() {
     for (uint32_t ranks = 1; ranks <= 4; ++ranks)
       for (uint32_t chunks = 1; chunks <= 2; ++chunks)
         for (uint32_t microbatches = 1; microbatches <= 4; ++microbatches)
-          for (unsigned kind = 0; kind < 4; ++kind) {
-            SmallCase of{schedule,  ranks,     chunks,   microbatches,
-                         kind == 1, kind == 2, kind == 3};
+          for (unsigned kind = 0; kind < 5; ++kind) {
+            SmallCase of{schedule,
+                         ranks,
+                         chunks,
+                         microbatches,
+                         kind == 1,
+                         kind == 2,
+                         kind == 3 || (kind == 4 && chunks == 2),
+                         kind == 4};
             bool asks = of.splits && schedule.backward != BackwardRule::Either;
             bool large = ranks == 4 && plans.size() % 4 != 0 &&
                          seen.count(schedule.text) != 0;
@@ -115,9 +126,9 @@ TEST_CASE("mutants: plans of every schedule are harmless as they are made") {
     checkHangs(explorer, verify::verifyPlan(plan));
     checkAccepted(plan, explorer);
   }
-  for (Op op :
-       {Op::Recompute, Op::Backward, Op::BackwardWeight, Op::SendGradients,
-        Op::AddGradients, Op::SendTied, Op::OptimizerStep})
+  for (Op op : {Op::Offload, Op::Reload, Op::Recompute, Op::Backward,
+                Op::BackwardWeight, Op::SendGradients, Op::AddGradients,
+                Op::SendTied, Op::OptimizerStep})
     CHECK(countWith(plans, [op](const PlanOp &each) { return each.op == op; }) >
           5);
   CHECK(countWith(plans, [](const PlanOp &each) {

@@ -25,6 +25,7 @@ public:
     chunks = info->chunks != 0 ? info->chunks : pick(1, 4);
     tied = oneIn(2);
     seconds = oneIn(2);
+    offloads = oneIn(4);
     text = "sluice: 1\nmodel:\n" + model() + pipeline() + cluster();
   }
 
@@ -71,6 +72,8 @@ private:
       line += ", warmup: auto";
     if (oneIn(3))
       line += ", recompute: " + oneOf({"full", "full", "selective"});
+    if (offloads)
+      line += ", offload: activations";
     if (oneIn(6))
       line += ", memory_limit: " + std::to_string(pick(1, 400)) + "MB";
     return line + "}\n";
@@ -90,6 +93,8 @@ private:
 
   std::string cluster() {
     std::string section = "cluster:\n  link: " + link(1) + "\n";
+    if (offloads)
+      section += "  host_link: " + link(1) + "\n";
     if (seconds)
       section += "  device: {name: d, memory: 1GiB, flops: " +
                  std::to_string(pick(1, 900)) + "G, efficiency: 0.5}\n";
@@ -101,6 +106,7 @@ private:
 
   std::mt19937 random;
   bool seconds = false;
+  bool offloads = false;
 };
 
 /// Whether a message is that of a finding, but for memory, which a spec's limit

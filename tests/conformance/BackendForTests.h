@@ -39,11 +39,12 @@ struct TestCompute final : Compute {
 /// One rank with three streams, large enough for every test here.
 struct TestRank {
   TestRank(World &world, Id rank, Bytes arenaBytes = 4096,
-           uint32_t commands = 64) {
+           uint32_t commands = 64, Bytes hostArenaBytes = 4096) {
     progress.setStreams(3);
     REQUIRE(world.open(rank, backend).ok());
     RankNeeds needs;
     needs.arenaBytes = arenaBytes;
+    needs.hostArenaBytes = hostArenaBytes;
     needs.commands = {commands, commands, commands};
     needs.events = 4 * commands;
     needs.compute = &compute;
@@ -53,6 +54,9 @@ struct TestRank {
   Backend *operator->() { return backend.get(); }
   std::byte *at(size_t offset) {
     return static_cast<std::byte *>(backend->arena()) + offset;
+  }
+  std::byte *onHost(size_t offset) {
+    return static_cast<std::byte *>(backend->hostArena()) + offset;
   }
   void fill(size_t offset, int value, size_t bytes) {
     std::memset(at(offset), value, bytes);
@@ -83,7 +87,7 @@ enum Need : unsigned {
 };
 
 inline bool fits(const BackendInfo &backend, unsigned needs) {
-  return (backend.sharedProcess || !(needs & kTwoRanks)) &&
+  return backend.isBuilt() && (backend.sharedProcess || !(needs & kTwoRanks)) &&
          (backend.hostMemory || !(needs & kHostArena)) &&
          (backend.groups || !(needs & kGroups)) &&
          (backend.collectives || !(needs & kCollectives));

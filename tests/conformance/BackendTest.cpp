@@ -44,6 +44,60 @@ BACKEND_TEST("backend: the arena is exact, aligned and zero", kHostArena) {
   CHECK(rank.holds(0, 0, bytes));
 }
 
+BACKEND_TEST("backend: so is that of host memory", kNothing) {
+  const Bytes bytes = GENERATE(Bytes(0), Bytes(1), Bytes(100000));
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0, 256, 64, bytes);
+  CHECK(rank->hostArenaBytes() == bytes);
+  REQUIRE(rank->hostArena() != nullptr);
+  CHECK(reinterpret_cast<uintptr_t>(rank->hostArena()) % kBufferAlignment == 0);
+  for (Bytes i = 0; i < bytes; ++i)
+    REQUIRE(rank.onHost(i)[0] == std::byte(0));
+}
+
+// Two pieces go to the host in one operation, and come back to other places
+// once what waits for it may go on.
+BACKEND_TEST("backend: copies move all their pieces, in order of the events",
+             kHostArena) {
+  const auto world = makeWorld(backend, 1);
+  TestRank rank(*world, 0);
+  const CopyPiece out[] = {{rank.onHost(0), rank.at(0), 300},
+                           {rank.onHost(300), rank.at(512), 100}};
+  const CopyPiece in[] = {{rank.at(1024), rank.onHost(0), 300},
+                          {rank.at(2048), rank.onHost(300), 100}};
+  std::vector<OpTime> times(4);
+  for (int step = 1; step <= 2; ++step) {
+    rank.compute.body = [&](uint32_t op, Failure &) {
+      if (op == 0) {
+        rank.fill(0, step, 300);
+        rank.fill(512, 10 * step, 100);
+        return true;
+      }
+      return rank.holds(1024, step, 300) && rank.holds(2048, 10 * step, 100) &&
+             rank.holds(1324, 0, 100) && rank.holds(2148, 0, 100);
+    };
+    rank->recordTimes(times.data());
+    rank->launch(0, 0);
+    rank->record(0, 0);
+    rank->wait(1, 0);
+    rank->copy(1, 1, out);
+    rank->record(1, 1);
+    rank->wait(2, 1);
+    rank->copy(2, 2, in);
+    rank->record(2, 2);
+    rank->wait(0, 2);
+    rank->launch(0, 3);
+    rank.progress.beginStep(static_cast<uint64_t>(step));
+    REQUIRE(rank->synchronize(rank.failure) == Outcome::Done);
+    CHECK(rank.progress.done[0] == 2);
+    CHECK(rank.progress.done[1] == 1);
+    CHECK(rank.progress.done[2] == 1);
+    for (size_t op = 1; op < times.size(); ++op)
+      CHECK((times[op - 1].start <= times[op - 1].end &&
+             times[op - 1].end <= times[op].start));
+  }
+}
+
 BACKEND_TEST("backend: a stream runs in order, again and again", kNothing) {
   const auto world = makeWorld(backend, 1);
   TestRank rank(*world, 0);

@@ -45,7 +45,7 @@ TEST_CASE("actions: what moves gradients stands on the rank of its stage") {
   CHECK(with("1REDUCE_GRAD") == "1:27: 1REDUCE_GRAD is on rank 0, but rank 1 "
                                 "computes stage 1\n");
   CHECK(with("7RESHARD") ==
-        "1:27: 7RESHARD is of stage 7, but nothing is of stage 2\n");
+        "1:27: 7RESHARD is of stage 7, which nothing computes\n");
   CHECK(with("0WAIT_REDUCE_GRAD") == "1:27: 0WAIT_REDUCE_GRAD waits for "
                                      "0REDUCE_GRAD, which stands nowhere\n");
   CHECK(with("0WAIT_REDUCE_GRAD,0REDUCE_GRAD") ==

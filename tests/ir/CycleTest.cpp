@@ -11,7 +11,8 @@ using namespace sluice::verify;
 using Pairs = std::vector<std::pair<Id, Id>>;
 
 static std::vector<std::vector<Id>> cyclesOf(Id nodes, const Pairs &pairs) {
-  return shortestCycles(Digraph::fromPairs(nodes, pairs));
+  uint64_t effort = kCycleEffort;
+  return shortestCycles(Digraph::fromPairs(nodes, pairs), effort);
 }
 
 /// The first, empty if there is none.

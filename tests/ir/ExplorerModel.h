@@ -295,12 +295,18 @@ protected:
     return rank.buffers[rank.operandsOf(m.at)[0].buffer].bytes;
   }
 
+  /// The arena of the host stands behind that of the device.
+  static Bytes placeOf(const Buffer &buffer) {
+    return buffer.offset +
+           (buffer.kind == BufferKind::Offloaded ? 2 * kMaxBytes : 0);
+  }
+
   /// Cuts the arenas into cells at every begin and end of a buffer.
   void cut() {
     for (const RankPlan &rank : plan.ranks) {
       std::set<Bytes> cuts;
       for (const Buffer &buffer : rank.buffers)
-        cuts.insert({buffer.offset, buffer.offset + buffer.bytes});
+        cuts.insert({placeOf(buffer), placeOf(buffer) + buffer.bytes});
       std::vector<Bytes> sorted(cuts.begin(), cuts.end());
       size_t base = cells.size();
       firstCell.push_back(base);
@@ -311,8 +317,8 @@ protected:
       };
       cellsOf.emplace_back();
       for (const Buffer &buffer : rank.buffers) {
-        size_t begin = place(buffer.offset);
-        size_t end = place(buffer.offset + buffer.bytes);
+        size_t begin = place(placeOf(buffer));
+        size_t end = place(placeOf(buffer) + buffer.bytes);
         cellsOf.back().emplace_back(begin, end);
         if (info(buffer.kind).persistent)
           std::fill(cells.begin() + begin, cells.begin() + end,
@@ -375,13 +381,22 @@ protected:
       tooSmall |= storedAt(m) < bytes.activation;
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     case BufferKind::Kept: {
-      bool alone = each.op == Op::BackwardWeight ||
-                   (each.op == Op::Forward && plan.stages[s].recomputePolicy ==
-                                                  RecomputePolicy::Selective);
+      bool alone =
+          each.op == Op::BackwardWeight ||
+          ((each.op == Op::Forward || isCopy(each.op)) &&
+           plan.stages[s].recomputePolicy == RecomputePolicy::Selective);
       tooSmall |= alone && buffer.bytes < bytes.keptForWeight;
       int before = each.op == Op::BackwardWeight;
       int after = each.op == Op::BackwardInput;
       return {tag(buffer.kind, s, k, before), tag(buffer.kind, s, k, after)};
+    }
+    case BufferKind::Offloaded: {
+      Bytes moved = 0;
+      for (auto [kind, size] : piecesOf(m))
+        moved += size;
+      tooSmall |= buffer.bytes < moved;
+      misbound |= each.op == Op::Reload && !isCutAsMoved(m);
+      return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
     }
     case BufferKind::Activation:
     case BufferKind::Gradient:

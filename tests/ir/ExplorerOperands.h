@@ -150,6 +150,9 @@ protected:
              tiedParts(m) == (stage.tiedTo != kNone);
     case Op::Recompute:
       return computes && reads && hasLeft(m);
+    case Op::Offload:
+    case Op::Reload:
+      return hasMoved(m);
     }
     return false;
   }
@@ -177,6 +180,48 @@ protected:
            count(BufferKind::Saved, true) == 0 &&
            count(BufferKind::Saved, false) == row.savedWritten &&
            kept >= row.keptLeast && kept <= row.keptMost;
+  }
+
+  /// Whether a copy names all that the forward of its stage leaves at its end
+  /// on the device, and one buffer at its end on the host.
+  bool hasMoved(Member m) const {
+    bool out = op(m).op == Op::Offload;
+    RecomputePolicy policy = plan.stages[op(m).stage].recomputePolicy;
+    size_t kept = policy == RecomputePolicy::Full ? 0
+                  : policy == RecomputePolicy::Selective
+                      ? 1
+                      : keptBy(op(m).stage, op(m).microbatch);
+    auto has = [&](BufferKind kind, size_t wanted) {
+      return operandsOf(m, kind, out) == wanted &&
+             operandsOf(m, kind, !out) == 0;
+    };
+    return has(BufferKind::Saved, policy == RecomputePolicy::None) &&
+           has(BufferKind::Kept, kept) &&
+           has(BufferKind::Checkpoint, policy == RecomputePolicy::Full) &&
+           operandsOf(m, BufferKind::Offloaded, !out) == 1 &&
+           operandsOf(m, BufferKind::Offloaded, out) == 0;
+  }
+
+  /// What a copy moves, piece by piece.
+  std::vector<std::pair<BufferKind, Bytes>> piecesOf(Member m) const {
+    const RankPlan &rank = plan.ranks[m.rank];
+    std::vector<std::pair<BufferKind, Bytes>> pieces;
+    for (Operand each : rank.operandsOf(m.at))
+      if (const Buffer &used = rank.buffers[each.buffer];
+          used.kind != BufferKind::Offloaded)
+        pieces.emplace_back(used.kind, used.bytes);
+    return pieces;
+  }
+
+  /// Whether a copy back cuts what it brings as each copy out of the same did.
+  bool isCutAsMoved(Member m) const {
+    const std::vector<PlanOp> &ops = plan.ranks[m.rank].ops;
+    for (uint32_t at = 0; at < ops.size(); ++at)
+      if (ops[at].op == Op::Offload && ops[at].stage == op(m).stage &&
+          ops[at].microbatch == op(m).microbatch &&
+          piecesOf({m.rank, at}) != piecesOf(m))
+        return false;
+    return true;
   }
 
   /// How many buffers a stage and microbatch keeps for W: those of its forward,

@@ -40,6 +40,24 @@ TEST_CASE("live bytes: a buffer holds one value after the other") {
   CHECK((lives[2].buffer == 1 && lives[2].first == 4 && lives[2].last == 6));
 }
 
+// Written at 0 and moved at 1; back at 4, in a buffer of its own, until 5.
+TEST_CASE("live bytes: what is on the host counts there") {
+  RankPlan rank = listOf({{0, 512, 0, BufferKind::Saved},
+                          {0, 500, 0, BufferKind::Offloaded},
+                          {512, 512, 0, BufferKind::Saved},
+                          {1024, 8, 0, BufferKind::Gradients}},
+                         {{operand(0, Access::Write)},
+                          {operand(0, Access::Read), operand(1, Access::Write)},
+                          {},
+                          {},
+                          {operand(1, Access::Read), operand(2, Access::Write)},
+                          {operand(2, Access::Update)}});
+  using Sizes = std::vector<Bytes>;
+  CHECK(liveBytes(rank) == Sizes{520, 520, 8, 8, 520, 520});
+  CHECK(liveHostBytes(rank) == Sizes{0, 500, 500, 500, 500, 0});
+  CHECK(liveBytesUnmoved(rank) == Sizes{520, 520, 508, 508, 520, 520});
+}
+
 TEST_CASE("live bytes: two values of one buffer do not count between them") {
   RankPlan rank = listOf(
       {{0, 512, 0, BufferKind::Saved}},

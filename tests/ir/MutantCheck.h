@@ -57,6 +57,19 @@ inline bool computesAll(const Plan &plan) {
   return true;
 }
 
+/// What goes to host memory comes back, once.
+inline bool movesAll(const Plan &plan) {
+  std::map<std::pair<Id, Id>, OpCounts> counts;
+  for (const RankPlan &rank : plan.ranks)
+    for (const PlanOp &op : rank.ops)
+      if (isCopy(op.op))
+        ++counts[{op.stage, op.microbatch}][static_cast<unsigned>(op.op)];
+  return std::all_of(counts.begin(), counts.end(), [](const auto &of) {
+    return numberOf(of.second, Op::Offload) == 1 &&
+           numberOf(of.second, Op::Reload) == 1;
+  });
+}
+
 /// If there is any step, every rank takes one of each trained stage that it
 /// computes, after its copies have sent and added their gradients.
 inline bool updatesAll(const Plan &plan) {
@@ -100,6 +113,7 @@ inline void checkHangs(Explorer &explorer, const verify::Result &result) {
 inline void checkAccepted(const Plan &plan, Explorer &explorer) {
   CHECK(computesAll(plan));
   CHECK(updatesAll(plan));
+  CHECK(movesAll(plan));
   CHECK(!explorer.mismatched);
   CHECK(!explorer.tooSmall);
   CHECK(!explorer.misbound);

@@ -36,6 +36,7 @@ static Stage firstStage() {
   stage.activeParameterCount = 10;
   stage.bytes = {22, 44, 132, 1000, 300, 70, 24, 0, 90};
   stage.recomputePolicy = RecomputePolicy::Full;
+  stage.offload = true;
   stage.location = {0, 12, 7};
   stage.description = "kind=block\nwidth=\"8\"\n";
   return stage;
@@ -68,11 +69,13 @@ Plan smallPlan() {
   plan.run = {{"data", "a text.txt"}, {"steps", "50"}};
   plan.memoryLimit = 80'000;
   plan.memoryAllowance = 500;
+  plan.hostLink = {2'000'000, 25'000'000'000};
   plan.ranks.resize(2);
 
   RankPlan &a = plan.ranks[0];
   a.streams = {"compute", "to 1", "from-1"};
   a.arenaBytes = 4096;
+  a.hostArenaBytes = 768;
   a.buffers = {{0, 22, 0, BufferKind::Parameters},
                {256, 44, 0, BufferKind::Gradients},
                {512, 132, 0, BufferKind::Optimizer},
@@ -84,7 +87,8 @@ Plan smallPlan() {
                {2560, 44, 0, BufferKind::CopyGradients},
                {3328, 44, 0, BufferKind::TiedGradients},
                {2048, 90, 0, BufferKind::Checkpoint},
-               {3840, 24, kNone, BufferKind::Norms}};
+               {3840, 24, kNone, BufferKind::Norms},
+               {256, 400, 0, BufferKind::Offloaded}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,
@@ -107,6 +111,8 @@ Plan smallPlan() {
   add(a, Op::AllReduceGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0, 7);
   add(a, Op::NormGradients, 0, kNone, {operand(1, read), operand(11, update)});
   add(a, Op::AllReduceNorms, 0, kNone, {operand(11, update)}, {13}, 2, 0);
+  add(a, Op::Offload, 0, 1, {operand(10, read), operand(12, write)}, {0}, 1);
+  add(a, Op::Reload, 0, 1, {operand(12, read), operand(10, write)}, {15}, 2);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -167,6 +173,7 @@ Stage Generator::stage() {
                  below(3)};
   if (stage.backward)
     stage.recomputePolicy = static_cast<RecomputePolicy>(below(3));
+  stage.offload = stage.backward && below(2) != 0;
   stage.location = {static_cast<uint32_t>(below(2)),
                     static_cast<uint32_t>(below(2)), ~0u};
   stage.description = name();
@@ -247,6 +254,11 @@ void Generator::addOp(const Plan &plan, Id self, RankPlan &rank, Id &group) {
              : isReceive(op.op) ? Access::Write
                                 : Access::Update;
   }
+  if (isCopy(op.op)) {
+    if (rank.streams.size() < 2)
+      return;
+    op.stream = static_cast<uint8_t>(1 + below(rank.streams.size() - 1));
+  }
   for (uint64_t i = rank.ops.empty() ? 0 : below(3); i > 0; --i)
     rank.waits.push_back(static_cast<uint32_t>(below(rank.ops.size())));
   for (size_t i = 0; i < operands && !rank.buffers.empty(); ++i)
@@ -264,14 +276,15 @@ RankPlan Generator::rank(const Plan &plan, Id self) {
   for (std::string &stream : rank.streams)
     stream = name();
   rank.arenaBytes = below(1u << 20) * kBufferAlignment;
+  rank.hostArenaBytes = below(2) * below(1u << 20) * kBufferAlignment;
   for (uint64_t i = below(6); i > 0; --i) {
-    Bytes offset = below(rank.arenaBytes / kBufferAlignment + 1) * 256;
     auto kind = static_cast<BufferKind>(below(kBufferKindCount));
+    Bytes arena = isOnHost(kind) ? rank.hostArenaBytes : rank.arenaBytes;
+    Bytes offset = below(arena / kBufferAlignment + 1) * 256;
     bool shared = kind == BufferKind::Norms ||
                   (kind == BufferKind::Workspace && below(2) != 0);
     Id stage = shared ? kNone : static_cast<Id>(below(plan.stages.size()));
-    rank.buffers.push_back(
-        {offset, below(rank.arenaBytes - offset + 1), stage, kind});
+    rank.buffers.push_back({offset, below(arena - offset + 1), stage, kind});
   }
   Id group = 0;
   for (uint64_t i = below(20); i > 0; --i)
@@ -309,6 +322,8 @@ Plan Generator::plan() {
     plan.run = {{name(), name()}};
   plan.memoryLimit = below(2) * random();
   plan.memoryAllowance = below(3);
+  plan.hostLink = {static_cast<Ticks>(below(2) * below(kMaxTicks)),
+                   below(2) * random()};
   for (Id self = 0; self < plan.ranks.size(); ++self)
     plan.ranks[self] = rank(plan, self);
   return plan;

@@ -52,12 +52,20 @@ TEST_CASE("plan file: lists that do not fit their operations are faults") {
         "rank 0, operation 0 (0F2) is the first, but its waits start at 1");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[0].firstOperand = 1; }) ==
         "rank 0, operation 0 (0F2) is the first, but its operands start at 1");
-  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[2].firstWait = 9; }) ==
-        "rank 0, operation 1 (0SEND_F2) has the waits from 0 to 9 of 8");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[2].firstWait = 11; }) ==
+        "rank 0, operation 1 (0SEND_F2) has the waits from 0 to 11 of 10");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].firstOperand = 2; }) ==
-        "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 25");
+        "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 29");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops.clear(); }) ==
         "rank 0 has waits or operands, but no operations");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[15].stream = 0; }) ==
+        "rank 0, operation 15 (0OFFLOAD1) is a copy on stream 0, which "
+        "computes");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[16].channel = 0; }) ==
+        "rank 0, operation 16 (0RELOAD1) has channel 0, but is no message");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[16].group = 3; }) ==
+        "rank 0, operation 16 (0RELOAD1) is in group 3, but neither a message "
+        "nor does it compute");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].microbatch = 0; }) ==
         "rank 0, operation 6 (0STEP) belongs to microbatch 0, but its kind to "
         "none");
@@ -87,6 +95,18 @@ TEST_CASE("plan file: sizes whose sums would overflow are faults") {
           plan.stages[0].bytes.checkpoint = ~Bytes(0);
         }) == "stage 0 has a size of 18446744073709551615 bytes, over "
               "2305843009213693952");
+  CHECK(headerFaultOf([](Plan &plan) { plan.stages[1].offload = true; }) ==
+        "stage 1 is offloaded, but has no backward");
+  CHECK(headerFaultOf([](Plan &plan) { plan.hostLink.latency = -1; }) ==
+        "the plan has a host link with a latency of -1 ticks, not between 0 "
+        "and 2305843009213693952");
+  CHECK(faultOf([](Plan &, RankPlan &rank) {
+          rank.hostArenaBytes = ~Bytes(0);
+        }) == "rank 0 has an arena of 18446744073709551615 bytes of host "
+              "memory, over 2305843009213693952");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.hostArenaBytes = 512; }) ==
+        "rank 0, buffer 12 takes 400 bytes at offset 256 of an arena of 512 in "
+        "host memory");
   CHECK(headerFaultOf([](Plan &plan) { plan.channels[0].latency = -5; }) ==
         "channel 0 has a latency of -5 ticks, not between 0 and "
         "2305843009213693952");

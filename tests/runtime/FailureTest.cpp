@@ -1,5 +1,5 @@
 //===- tests/runtime/FailureTest.cpp - Jobs that end early ---------------===//
-#include "runtime/host/HostMemory.h"
+#include "runtime/Memory.h"
 #include "runtime/modules/synthetic/Synthetic.h"
 #include "tests/runtime/EndingForTests.h"
 #include "tests/runtime/HookedModule.h"

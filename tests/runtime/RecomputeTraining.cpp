@@ -1,7 +1,7 @@
 //===- tests/runtime/RecomputeTraining.cpp - Forwards that run again ------===//
 //
-// Recomputation changes what is kept, not what is computed: weights and losses
-// are the same bit for bit, whatever each stage's policy.
+// Recomputation and offloading change what is kept and where, not what is
+// computed: weights and losses are the same bit for bit.
 //
 //===----------------------------------------------------------------------===//
 #include "tests/runtime/ScheduleTraining.h"
@@ -39,7 +39,7 @@ struct WeightsInMemory final : runtime::WeightsSink {
 struct Trained {
   std::map<std::string, std::string> tensors;
   std::vector<double> losses;
-  Bytes arenas = 0;
+  Bytes arenas = 0, hostArenas = 0;
 };
 
 Trained train(const Plan &plan, const sluice_module *module) {
@@ -56,7 +56,9 @@ Trained train(const Plan &plan, const sluice_module *module) {
   REQUIRE(result.arenaBytes.size() == plan.ranks.size());
   for (size_t rank = 0; rank < plan.ranks.size(); ++rank) {
     CHECK(result.arenaBytes[rank] == plan.ranks[rank].arenaBytes);
+    CHECK(result.hostArenaBytes[rank] == plan.ranks[rank].hostArenaBytes);
     trained.arenas += result.arenaBytes[rank];
+    trained.hostArenas += result.hostArenaBytes[rank];
   }
   return trained;
 }
@@ -91,6 +93,7 @@ std::string specOf(const Case &of, uint32_t ranks, bool flash, bool tied,
          ", microbatches: 8, microbatch_size: 2, schedule: " + of.schedule +
          ", recompute: " + policy +
          "}\n"
+         "cluster: {host_link: {latency: 0}}\n"
          "run: {data: " +
          inRepository("LICENSE") + ", learning_rate: 0.01}\n";
 }
@@ -104,12 +107,43 @@ std::string mixed(uint32_t stages) {
   return list + "]";
 }
 
-unsigned recomputesOf(const Plan &plan) {
+unsigned countOf(const Plan &plan, Op wanted) {
   unsigned count = 0;
   for (const RankPlan &rank : plan.ranks)
     for (const PlanOp &op : rank.ops)
-      count += op.op == Op::Recompute;
+      count += op.op == wanted;
   return count;
+}
+
+/// Whether as much is recomputed as `policy` says, and whatever goes to host
+/// memory comes back.
+void checkOps(const Plan &plan, const std::string &policy, bool flash) {
+  // Only blocks without flash attention have something to select.
+  uint32_t selective = 0;
+  for (const Stage &stage : plan.stages)
+    selective += stage.layers != 0 && !flash;
+  unsigned recomputes = countOf(plan, Op::Recompute);
+  if (policy == "none")
+    CHECK(recomputes == 0);
+  if (policy == "full")
+    CHECK(recomputes == plan.stages.size() * plan.microbatches);
+  if (policy == "selective")
+    CHECK(recomputes == selective * plan.microbatches);
+  CHECK(countOf(plan, Op::Offload) == countOf(plan, Op::Reload));
+}
+
+/// Trains as `spec` says; the weights and losses must be those of `expected`.
+void checkSame(const std::string &spec, const std::string &policy, bool flash,
+               bool moves, const Trained &expected) {
+  INFO(spec);
+  const Plan plan = compileSpec(spec);
+  checkOps(plan, policy, flash);
+  if (moves)
+    CHECK(countOf(plan, Op::Offload) != 0);
+  const Trained other = train(plan, sluice_gpt_module());
+  CHECK((other.hostArenas != 0) == (countOf(plan, Op::Offload) != 0));
+  CHECK(other.losses == expected.losses);
+  CHECK((other.tensors == expected.tensors));
 }
 
 void checkPolicies(const Case &of, uint32_t ranks, bool flash, bool tied) {
@@ -117,28 +151,27 @@ void checkPolicies(const Case &of, uint32_t ranks, bool flash, bool tied) {
       compileSpec(specOf(of, ranks, flash, tied, "none")), sluice_gpt_module());
   REQUIRE(none.losses.size() == kSteps);
   REQUIRE(none.tensors.size() > 9 * 12);
-  const uint32_t stages = ranks * of.chunks;
+  CHECK(none.hostArenas == 0);
   for (const std::string &policy :
-       {std::string("full"), std::string("selective"), mixed(stages)}) {
-    INFO(specOf(of, ranks, flash, tied, policy));
-    const Plan plan = compileSpec(specOf(of, ranks, flash, tied, policy));
-    // Only blocks without flash attention have something to select.
-    uint32_t selective = 0;
-    for (const Stage &stage : plan.stages)
-      selective += stage.layers != 0 && !flash;
-    if (policy == "full")
-      CHECK(recomputesOf(plan) == stages * plan.microbatches);
-    if (policy == "selective")
-      CHECK(recomputesOf(plan) == selective * plan.microbatches);
-    const Trained other = train(plan, sluice_gpt_module());
-    CHECK(other.losses == none.losses);
-    CHECK((other.tensors == none.tensors));
+       {std::string("none"), std::string("full"), std::string("selective"),
+        mixed(ranks * of.chunks)}) {
+    if (policy != "none")
+      checkSame(specOf(of, ranks, flash, tied, policy), policy, flash, false,
+                none);
+    if (!flash)
+      checkSame(
+          specOf(of, ranks, flash, tied, policy + ", offload: activations"),
+          policy, flash, ranks == 4, none);
   }
 }
 
 } // namespace
 
-TEST_CASE("training: recomputation changes no bit", "[training]") {
+// train() holds the arenas that were used, the device's and the host's, against
+// those of the plan.
+TEST_CASE("training: weights are the same with recompute none, selective, full "
+          "and with offload, and arenas are as planned",
+          "[training]") {
   for (const Case &of : kCases)
     for (const uint32_t ranks : {1u, 2u, 4u}) {
       if (of.evenRanks && ranks == 1)
@@ -159,6 +192,11 @@ TEST_CASE("training: less is held with recomputation", "[training]") {
     CHECK(trained.losses.back() < trained.losses.front());
     arenas[policy] = trained.arenas;
   }
+  const Trained moved = train(
+      compileSpec(specOf(gpipe, 2, false, false, "none, offload: activations")),
+      sluice_gpt_module());
+  CHECK(moved.arenas < arenas["none"]);
+  CHECK(moved.hostArenas != 0);
   CHECK(arenas["full"] < arenas["selective"]);
   CHECK(arenas["selective"] < arenas["none"]);
 }
@@ -177,13 +215,16 @@ TEST_CASE("training: synthetic stages find what was made again", "[training]") {
                   std::to_string(700 + 100 * i) +
                   ", kept_for_weight: " + std::to_string(i % 3 * 300) +
                   ", output_bytes: " + std::to_string(40 + i) + "}";
-      const Plan plan =
-          compileSpec("sluice: 1\nmodel: {layers: [" + layers +
-                      "]}\npipeline: {ranks: " + std::to_string(ranks) +
-                      ", virtual_stages: " + std::to_string(of.chunks) +
-                      ", microbatches: 8, schedule: " + of.schedule +
-                      ", recompute: " + mixed(stages) + "}\n");
-      CHECK(recomputesOf(plan) != 0);
+      const Plan plan = compileSpec(
+          "sluice: 1\nmodel: {layers: [" + layers +
+          "]}\npipeline: {ranks: " + std::to_string(ranks) +
+          ", virtual_stages: " + std::to_string(of.chunks) +
+          ", microbatches: 8, schedule: " + of.schedule +
+          ", recompute: " + mixed(stages) +
+          ", offload: activations}\ncluster: {host_link: {latency: 1}}\n");
+      CHECK(countOf(plan, Op::Recompute) != 0);
+      CHECK((ranks == 2 || countOf(plan, Op::Offload) != 0));
+      CHECK(countOf(plan, Op::Offload) == countOf(plan, Op::Reload));
       train(plan, sluice_synthetic_module());
     }
 }

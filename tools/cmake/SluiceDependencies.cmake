@@ -50,12 +50,18 @@ if(NOT benchmark_FOUND)
   message(STATUS "Google Benchmark not found: the benchmarks under tools/bench are not built")
 endif()
 
-function(sluice_optional option what)
-  if(${option} STREQUAL "REQUIRED")
-    message(FATAL_ERROR "${option}=REQUIRED, but there is no ${what} backend yet")
+# Backends that are plug-ins: not built where their library is not found.
+if(NOT SLUICE_MPI STREQUAL "OFF")
+  if(SLUICE_MPI STREQUAL "REQUIRED")
+    set(mpi_required REQUIRED)
   endif()
-  message(STATUS "${what}: no backend yet, switched off")
-endfunction()
+  find_package(MPI ${mpi_required} COMPONENTS C)
+  unset(mpi_required)
+endif()
+if(NOT MPI_C_FOUND)
+  message(STATUS "MPI: not found or switched off, the backend mpi is not built")
+endif()
+
 # The backend `cuda` is a plug-in (runtime/cuda): the headers are needed to build
 # and test it, the compiler and the libraries for the plug-in itself.
 set(SLUICE_HAS_CUDA FALSE)
@@ -86,4 +92,3 @@ elseif(SLUICE_CUDA STREQUAL "REQUIRED")
 else()
   message(STATUS "CUDA and NCCL: not found or switched off, the backend cuda is not built")
 endif()
-sluice_optional(SLUICE_MPI "MPI")

@@ -123,13 +123,16 @@ struct Flags {
                "receive has started; buffered:N, also while at "
                "most N messages of its channel, its own among "
                "them, are not received")};
-  cl::opt<std::string> backend{"backend",
-                               cl::init("host"),
-                               cl::value_desc("name"),
-                               cl::sub(run),
-                               cl::cat(category),
-                               cl::desc("what executes: host (threads, the "
-                                        "default) or cuda (GPUs and NCCL)")};
+  cl::opt<std::string> backend{
+      "backend", cl::value_desc("host|mpi|cuda"), cl::sub(run),
+      cl::cat(category),
+      cl::desc("what executes: host, a thread a rank in one process; mpi, a "
+               "process a rank, as mpirun or srun starts them (default: mpi "
+               "where one of these started it, else host)")};
+  cl::opt<std::string> logDir{
+      "log-dir", cl::value_desc("folder"), cl::sub(run), cl::cat(category),
+      cl::desc("with several processes: what all but the first say goes to "
+               "FOLDER/rank-N.log, instead of nowhere")};
   cl::opt<std::string> devices{
       "devices", cl::value_desc("n"), cl::sub(run), cl::cat(category),
       cl::desc("GPUs to use at most; where there are fewer than ranks, ranks "
@@ -151,7 +154,8 @@ struct Flags {
       cl::value_desc("time"),
       cl::sub(run),
       cl::cat(category),
-      cl::desc("how long a rank may stand still before the run is ended; "
+      cl::desc("how long a rank may stand still, or its process not be heard "
+               "of, before the run is ended; "
                "seconds, or with a unit (default 60s)")};
   cl::opt<std::string> save{"save", cl::value_desc("file"), cl::sub(run),
                             cl::cat(category),
@@ -333,6 +337,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.passes = passes;
   arguments.backend = backend;
   arguments.graph = graph;
+  arguments.logDir = logDir;
   arguments.module = module;
   arguments.data = data;
   arguments.save = save;
@@ -348,7 +353,8 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   bool ok = readOverrides(arguments, errors);
   ok = checkPassNames(arguments.printAfter, errors) && ok;
   for (const cl::opt<std::string> *option :
-       {&output, &module, &data, &save, &checkpointDir, &timeline})
+       {&output, &backend, &logDir, &module, &data, &save, &checkpointDir,
+        &timeline})
     if (option->getNumOccurrences() && option->empty()) {
       errors << "error: -" << (option->ArgStr.size() > 1 ? "-" : "")
              << option->ArgStr << " has no value\n";

@@ -25,7 +25,8 @@ struct Arguments {
   verify::Options verify;
   bool explain = false;
 
-  std::string backend;
+  std::string backend; ///< empty: by who launched the process
+  std::string logDir;
   bool graph = false;
   uint32_t devices = 0; ///< 0: all that there are
   std::string module;

@@ -19,12 +19,15 @@ public:
   Notes(const CsvSchedule &of, const Plan *by, const verify::Result &in,
         const verify::Finding &about)
       : csv(of), plan(by && of.actions.hasMessages ? by : nullptr), result(in),
-        finding(about), trials(1 + kEffort / (of.actions.list.size() + 1)) {}
+        finding(about),
+        trials(kFewest + kEffort / (of.actions.list.size() + 1)) {}
 
   /// Of the finding that is the `nth` of its kind.
   std::vector<CsvNote> take(size_t nth) {
     for (const verify::Step &each : finding.story)
       step(each);
+    if (finding.untold != 0)
+      return {};
     if (nth >= kTried)
       trials = 0;
     switch (finding.kind) {
@@ -51,7 +54,8 @@ public:
 
 private:
   static constexpr size_t kTried = 3;        ///< findings of a kind
-  static constexpr size_t kEffort = 300'000; ///< actions proved again for each
+  static constexpr size_t kFewest = 3;       ///< trials for each
+  static constexpr size_t kEffort = 300'000; ///< actions in more of them
 
   void note(std::string message, SourceLocation where = {}) {
     notes.push_back({std::move(message), where});
@@ -130,18 +134,23 @@ private:
     trial.move(trial.cellOfAside(of.wait), trial.cellOf(of.op.index),
                /*behind=*/true);
     std::optional<Faults> left = prove(trial);
-    return left && left->deadlocks < faultsOf(result).deadlocks;
+    return left && left->deadlocks < own().deadlocks;
   }
 
   struct Faults {
     size_t deadlocks = 0;
     size_t others = 0;
   };
-  static Faults faultsOf(const verify::Result &of) {
+  static Faults faultsOf(std::span<const verify::Finding> errors) {
     Faults faults;
-    for (const verify::Finding &each : of.errors)
+    for (const verify::Finding &each : errors)
       ++(each.kind == FindingKind::Deadlock ? faults.deadlocks : faults.others);
     return faults;
+  }
+
+  /// Those of the file's own plan.
+  Faults own() const {
+    return faultsOf(std::span(result.errors).first(csv.ofPlan));
   }
 
   /// What is left of the faults; none if it cannot be told, or not in time.
@@ -150,14 +159,14 @@ private:
       return std::nullopt;
     --trials;
     std::optional<verify::Result> left = trial.prove();
-    return left ? std::optional(faultsOf(*left)) : std::nullopt;
+    return left ? std::optional(faultsOf(left->errors)) : std::nullopt;
   }
 
   /// Whether the file has fewer faults with a change, deadlocks apart: those
   /// show up only where messages match.
   bool helps(const CsvTrial &trial) {
     std::optional<Faults> left = prove(trial);
-    return left && left->others < faultsOf(result).others;
+    return left && left->others < own().others;
   }
 
   /// The cell that holds both, with what is in the group of the first.
@@ -186,7 +195,7 @@ private:
     std::optional<OpPlace> stands = find(rank, mate);
     std::optional<OpPlace> met = counterpart(at, rank);
     if (!stands)
-      return addMate(rank, mate, met);
+      return addMate(rank, mate, op.channel, met);
     note(csv.nameAt(met ? *met : *stands) + " is here",
          csv.locate(met ? *met : *stands));
     if (!met)
@@ -228,17 +237,26 @@ private:
   }
 
   std::string wordsOf(const Reorder &of) const {
-    static constexpr const char *kWords[][2] = {
-        {"move ", " before "}, {"move ", " behind "}, {"swap ", " and "}};
-    const auto &[verb, link] = kWords[static_cast<unsigned>(of.way)];
-    return verb + csv.nameAt(of.moved) + link + csv.nameAt(of.other) + " (" +
-           rowOf(of.moved.rank) + ")";
+    std::string moved = csv.nameAt(of.moved), other = csv.nameAt(of.other);
+    std::string row = " (" + rowOf(of.moved.rank) + ")";
+    if (of.way == Way::Swapped)
+      return "swap " + moved + " and " + other + row;
+    std::string way = of.way == Way::Behind ? " behind " : " before ";
+    Id group = opAt(of.moved).group;
+    if (group != kNone && group == opAt(of.other).group)
+      return "take " + moved + " out of its group," + way + "it" + row;
+    return "move " + moved + way + wholeOf(of.other) + row;
+  }
+
+  /// A cell, which may hold more than one operation.
+  std::string wholeOf(OpPlace at) const {
+    return (opAt(at).group == kNone ? "" : "the group of ") + csv.nameAt(at);
   }
 
   /// Tells the one of `orders` that leaves the fewest faults.
   void reorder(std::span<const Reorder> orders) {
     const Reorder *best = nullptr;
-    Faults least = faultsOf(result);
+    Faults least = own();
     least.deadlocks = 0; // it may have more
     for (const Reorder &each : orders) {
       std::optional<Faults> left = prove(trialOf(each));
@@ -253,8 +271,7 @@ private:
   }
 
   static Id peerOf(const PlanOp &op) {
-    bool up = op.op == Op::SendForward || op.op == Op::RecvBackward;
-    return up ? op.stage + 1 : op.stage - 1;
+    return isWithLater(op.op) ? op.stage + 1 : op.stage - 1;
   }
 
   std::optional<OpPlace> find(Id rank, const OpRef &name) const {
@@ -287,24 +304,36 @@ private:
 
   /// Where a message is to be added: a receive before what needs it, a send
   /// behind what makes it; or, if that does not help, before the message that
-  /// stands in its place.
-  void addMate(Id rank, const OpRef &mate, std::optional<OpPlace> met) {
-    std::optional<OpPlace> user = userOf(rank, mate);
-    auto add = [&](OpPlace cell, bool behind) {
+  /// stands in its place, or behind the last one there.
+  void addMate(Id rank, const OpRef &mate, Id channel,
+               std::optional<OpPlace> met) {
+    std::string name = "add " + nameOf(mate);
+    std::string row = " (" + rowOf(rank) + ")";
+    auto helpsAt = [&](std::optional<OpPlace> cell, bool behind) {
+      if (!cell)
+        return false;
       CsvTrial trial(csv, rank);
-      trial.insert(trial.cellOf(cell.index), behind, mate);
-      return trial;
+      trial.insert(trial.cellOf(cell->index), behind, mate);
+      if (!helps(trial))
+        return false;
+      note(name + (behind ? " behind " : " before ") + wholeOf(*cell) + row,
+           csv.locate(*cell));
+      return true;
     };
-    bool byUser = user && helps(add(*user, isSend(mate.op)));
-    bool isBehind = isSend(mate.op);
-    if (!byUser && met && helps(add(*met, false))) {
-      user = met;
-      isBehind = false;
-    }
-    if (user)
-      note("add " + nameOf(mate) + (isBehind ? " behind " : " before ") +
-               csv.nameAt(*user) + " (" + rowOf(rank) + ")",
-           csv.locate(*user));
+    if (!helpsAt(userOf(rank, mate), isSend(mate.op)) &&
+        !helpsAt(met, /*behind=*/false) &&
+        !helpsAt(lastOn(rank, channel, isSend(mate.op)), /*behind=*/true))
+      note(name + " to row " + std::to_string(csv.lines[rank].where.line));
+  }
+
+  /// The last message of one end of a channel.
+  std::optional<OpPlace> lastOn(Id rank, Id channel, bool sends) const {
+    const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
+    for (size_t i = ops.size(); i-- > 0;)
+      if (ops[i].channel == channel && isMessage(ops[i].op) &&
+          isSend(ops[i].op) == sends)
+        return OpPlace{rank, static_cast<uint32_t>(i)};
+    return std::nullopt;
   }
 
   /// What takes a received message, or makes the one that is sent.

@@ -68,6 +68,10 @@ public:
       checkRow(rank);
     if (warnings > kMost)
       warn({}, "and " + std::to_string(warnings - kMost) + " more warnings");
+    if (duplicates > kMost)
+      twice(result.errors.back().place,
+            "and " + std::to_string(duplicates - kMost) +
+                " more REDUCE_GRADs that stand twice");
   }
 
 private:
@@ -99,11 +103,8 @@ private:
       if (asides[i].kind != AsideKind::ReduceGrad)
         continue;
       Id &at = reduced[asides[i].stage];
-      if (at != kNone)
-        result.errors.push_back({verify::FindingKind::Duplicate,
-                                 nameOf(asides[i]) + " stands twice",
-                                 csv.placeOfAside(rank, i),
-                                 {}});
+      if (at != kNone && ++duplicates <= kMost)
+        twice(csv.placeOfAside(rank, i), nameOf(asides[i]) + " stands twice");
       at = asides[i].before - csv.actions.firstOfRank[rank];
     }
   }
@@ -126,6 +127,10 @@ private:
              number + "; end the row with " + number + "REDUCE_GRAD");
   }
 
+  void twice(std::optional<verify::OpPlace> place, std::string message) {
+    result.errors.push_back(
+        {verify::FindingKind::Duplicate, std::move(message), place, {}});
+  }
   void tell(std::optional<verify::OpPlace> place, std::string message) {
     if (++warnings <= kMost)
       warn(place, std::move(message));
@@ -142,7 +147,7 @@ private:
   /// Per stage, positions in its row: of the last backward, and of the action
   /// behind the REDUCE_GRAD.
   std::vector<Id> lastBackward, reduced;
-  size_t warnings = 0;
+  size_t warnings = 0, duplicates = 0;
 };
 
 } // namespace
@@ -153,6 +158,7 @@ verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
   csv.proved.buffers = false;
   verify::Result rows, result = verify::verifyPlan(*c.plan, csv.proved);
   RowCheck(csv, *c.plan, rows).check();
+  csv.ofPlan = result.errors.size();
   llvm::append_range(result.errors, rows.errors);
   llvm::append_range(result.warnings, rows.warnings);
   bool deadlocks = llvm::any_of(result.errors, [](const auto &finding) {

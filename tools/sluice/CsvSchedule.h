@@ -23,6 +23,9 @@ struct CsvSchedule {
   /// of its computations alone is right.
   bool orderHolds = false;
   verify::Options proved; ///< how its own plan was proved
+  /// How many of the errors are of that plan: the first ones. The others are of
+  /// what stands beside its operations.
+  size_t ofPlan = 0;
 
   /// Where a cell stands in the file.
   SourceLocation locate(verify::OpPlace place) const;
@@ -45,9 +48,9 @@ std::optional<CsvSchedule> readCsv(const Input &input, const ActionCosts &costs,
 verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
                          Compilation &compilation);
 
-/// Holds the file of `schedule: {csv: …}` to what `check` holds it to, its
-/// messages left out; false after telling every fault. True also where it
-/// cannot be opened, which the compiler tells.
+/// Holds the operations of the file of `schedule: {csv: …}` to what `check`
+/// holds them to, messages and what stands beside left out; false after telling
+/// every fault. True also where it cannot be opened, which the compiler tells.
 bool checkScheduleCsv(const Spec &spec, Diagnostics &diagnostics);
 
 } // namespace sluice

@@ -88,10 +88,20 @@ static Status readPlan(const Input &input, Plan &plan) {
                       input.name);
 }
 
+/// Reads the section of a process's rank only.
+static Status readSection(const Input &input, Id process, Plan &plan) {
+  Status status = readPlanFileHeader(input.name, plan);
+  if (!status.ok())
+    return status;
+  auto ranks = static_cast<Id>(plan.ranks.size());
+  return readPlanFileRank(input.name, process % ranks, plan);
+}
+
 Status loadPlan(const Arguments &arguments, const Input &input,
-                Invocation &invocation) {
+                Invocation &invocation, std::optional<Id> process) {
   Plan plan;
-  Status status = readPlan(input, plan);
+  Status status =
+      process ? readSection(input, *process, plan) : readPlan(input, plan);
   invocation.diagnostics.addSource(input.name, "");
   if (status.ok())
     status = applyOverrides(arguments, plan, invocation.diagnostics);
@@ -159,7 +169,8 @@ static int loadCsv(const Arguments &arguments, const Input &input,
 }
 
 int loadCompiled(const Arguments &arguments, const Input &input,
-                 Invocation &invocation) {
+                 Invocation &invocation, std::optional<Id> process) {
+  bool section = process.value_or(0) != 0;
   switch (input.kind) {
   case InputKind::Spec:
     return loadSpec(arguments, input, invocation) &&
@@ -167,11 +178,14 @@ int loadCompiled(const Arguments &arguments, const Input &input,
                ? 0
                : 1;
   case InputKind::Plan: {
-    Status status = loadPlan(arguments, input, invocation);
+    Status status = loadPlan(arguments, input, invocation,
+                             section ? process : std::nullopt);
     if (!status.ok())
       return fail(status);
     if (invocation.diagnostics.hasErrors())
       return 1;
+    if (section)
+      return 0;
     return verifyLoaded(arguments, invocation) &&
                    raisePlan(invocation.compilation)
                ? 0

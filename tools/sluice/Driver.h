@@ -8,6 +8,7 @@
 #include "tools/sluice/Files.h"
 
 #include <memory>
+#include <optional>
 
 namespace sluice {
 
@@ -27,9 +28,10 @@ bool loadSpec(const Arguments &arguments, const Input &input,
               Invocation &invocation);
 
 /// Reads the plan in `input`, applies overrides (run.* only), whose faults
-/// become diagnostics.
+/// become diagnostics. `process`: only the section of that rank of all replicas
+/// is read.
 Status loadPlan(const Arguments &arguments, const Input &input,
-                Invocation &invocation);
+                Invocation &invocation, std::optional<Id> process = {});
 
 /// Sets a key of the plan's run section.
 void setRunValue(Plan &plan, const std::string &key, const std::string &value);
@@ -41,9 +43,10 @@ bool runPasses(const Arguments &arguments, const Pipeline &pipeline,
 
 /// For commands that take a spec or a plan: gets a plan that is verified, with
 /// graph, schedule and timing. Returns an exit code; 1 with a plan there means
-/// that everything worked but the plan was refused.
+/// that everything worked but the plan was refused. `process`, not 0: of a plan
+/// only the section of that rank is read; process 0 proves the whole of it.
 int loadCompiled(const Arguments &arguments, const Input &input,
-                 Invocation &invocation);
+                 Invocation &invocation, std::optional<Id> process = {});
 
 } // namespace sluice
 

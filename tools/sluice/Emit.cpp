@@ -10,7 +10,14 @@
 namespace sluice {
 
 static Timeline predicted(const Compilation &c) {
-  Timeline timeline = timelineOf(*c.graph, *c.schedule, *c.timing);
+  bool copies = llvm::any_of(c.plan->ranks, [](const RankPlan &rank) {
+    return rank.hostArenaBytes != 0;
+  });
+  std::optional<PlanTiming> planned; // copies are the plan's alone
+  if (copies)
+    planned = simulatePlan(*c.plan);
+  Timeline timeline = planned ? timelineOf(*c.plan, *planned)
+                              : timelineOf(*c.graph, *c.schedule, *c.timing);
   timeline.title = c.plan->model + ", " + c.schedule->name;
   return timeline;
 }

@@ -77,18 +77,19 @@ static InputKind kindOf(llvm::StringRef name, llvm::StringRef text) {
 /// Whether the file `name` begins as a plan does; false if it cannot be read.
 static bool beginsAsPlan(const std::string &name) {
   auto beginning = llvm::MemoryBuffer::getFileSlice(name, 64, 0);
-  return name != "-" && beginning && isPlanFile((*beginning)->getBuffer());
+  return beginning && isPlanFile((*beginning)->getBuffer());
 }
 
 Status readInput(const std::string &name, Input &input) {
   input.name = name;
-  if (beginsAsPlan(name)) {
+  struct stat about = {};
+  bool isThere = name != "-" && ::stat(name.c_str(), &about) == 0;
+  // A pipe can be opened once.
+  if (isThere && S_ISREG(about.st_mode) && beginsAsPlan(name)) {
     input.kind = InputKind::Plan;
     return Status();
   }
-  struct stat about = {};
-  if (name != "-" && ::stat(name.c_str(), &about) == 0 &&
-      (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
+  if (isThere && (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
     return Status::input("'" + escaped(name) +
                          "' is a device; '-' is standard input");
   auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(

@@ -1,10 +1,10 @@
 //===- tools/sluice/Run.cpp - `sluice run` -------------------------------===//
-#include "ir/AsideFile.h"
 #include "ir/ModuleKeys.h"
-#include "runtime/Backend.h"
+#include "ir/PlanFile.h"
 #include "runtime/Job.h"
 #include "runtime/Modules.h"
 #include "tools/sluice/Driver.h"
+#include "tools/sluice/Processes.h"
 #include "tools/sluice/RunOutput.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -16,7 +16,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
+#include <optional>
 
 namespace sluice {
 
@@ -140,8 +140,9 @@ static Status findData(const Arguments &arguments, const Input &input,
 }
 
 /// Checks all paths before the first step, so that no training is lost for one
-/// that cannot be written.
-static Status checkRunPaths(const Arguments &arguments, const Plan &plan) {
+/// that cannot be written. Of several processes only the first writes.
+static Status checkRunPaths(const Arguments &arguments, const Plan &plan,
+                            bool writes) {
   std::vector<NamedPath> inputs = {{arguments.input, "the input itself"}};
   std::string data = runValue(plan, runkeys::kData).str();
   if (!data.empty())
@@ -149,6 +150,8 @@ static Status checkRunPaths(const Arguments &arguments, const Plan &plan) {
   if (llvm::StringRef(arguments.module).contains('/'))
     inputs.push_back({arguments.module, "the module"});
   std::vector<NamedPath> outputs;
+  if (!writes)
+    return checkPaths(inputs, outputs);
   if (!arguments.save.empty())
     outputs.push_back({arguments.save, "--save=" + arguments.save});
   for (const std::string &path : timelinePaths(arguments.timeline))
@@ -157,27 +160,9 @@ static Status checkRunPaths(const Arguments &arguments, const Plan &plan) {
   return checkPaths(inputs, outputs);
 }
 
-/// Ends the process: after a failed run a thread may still be inside a module.
-[[noreturn]] static void endProcess(int code) {
-  dropAsideFiles();
-  llvm::outs().flush();
-  llvm::errs().flush();
-  std::_Exit(code);
-}
-
-static Status unknownBackend(llvm::StringRef name) {
-  std::string shown = "--backend=" + escaped(name);
-  if (name == "mpi")
-    return Status::usage(shown + " is not supported yet");
-  std::vector<std::string_view> names;
-  for (const runtime::BackendInfo &backend : runtime::backends())
-    names.push_back(backend.text);
-  return Status::usage(shown + " is not one of " + llvm::join(names, ", "));
-}
-
 /// All that can be said before the first step.
 static Status prepare(const Arguments &arguments, const Input &input,
-                      Plan &plan, runtime::JobOptions &options) {
+                      bool isFirst, Plan &plan, runtime::JobOptions &options) {
   if (arguments.save == "-")
     return Status::usage("--save=-: weights are binary, name a file for them");
   Status status = chooseModule(arguments, plan, options.module);
@@ -186,7 +171,7 @@ static Status prepare(const Arguments &arguments, const Input &input,
   if (status.ok())
     status = findData(arguments, input, *options.module, plan);
   if (status.ok())
-    status = checkRunPaths(arguments, plan);
+    status = checkRunPaths(arguments, plan, isFirst);
   if (status.ok() && !arguments.quiet && arguments.backend == "host") {
     if (arguments.devices != 0)
       llvm::errs() << "warning: --devices has no effect with backend host\n";
@@ -226,56 +211,113 @@ static Status findResume(const Arguments &arguments,
   return status;
 }
 
-static int execute(const Arguments &arguments, const Input &input, Plan &plan) {
+/// What must be the same in all processes, a line each.
+static Status identify(const Arguments &arguments, const Input &input,
+                       const Plan &plan, runtime::JobOptions &options) {
+  std::string hash;
+  Status status = input.kind == InputKind::Plan ? planFileHash(input.name, hash)
+                                                : planHash(plan, hash);
+  options.identity = "a plan with content hash " + hash + "\n";
+  for (const auto &[key, value] : plan.run)
+    if (key != runkeys::kData)
+      options.identity += "run." + key + "=" + escaped(value) + "\n";
+  options.identity +=
+      std::string("module ") + options.module->name + "\n" +
+      std::to_string(options.steps) + " steps\n" +
+      (arguments.save.empty() ? "no " : "") + "--save\n" +
+      (arguments.timeline.empty() ? "no " : "") + "--timeline\n" +
+      std::to_string(options.resume ? options.resume->steps : 0) +
+      " steps of a checkpoint\n";
+  return status;
+}
+
+/// Tells why a job failed, if it is this process's to tell, and ends the
+/// process.
+[[noreturn]] static void endFailed(Processes &processes, const Status &status,
+                                   const runtime::JobResult &result) {
+  int code = static_cast<int>(status.fault());
+  if (result.speaks) {
+    processes.speak();
+    fail(status);
+  }
+  if (result.orderly)
+    processes.part();
+  else if (result.speaks)
+    processes.dismissOthers();
+  endProcess(code);
+}
+
+static int execute(const Arguments &arguments, const Input &input, Plan &plan,
+                   Processes &processes) {
   runtime::JobOptions options;
-  options.backend = arguments.backend;
+  options.backend = processes.backend();
+  options.peers = processes.peers();
+  options.signal = &processes.signal();
   options.devices = arguments.devices;
   options.graphs = arguments.graph;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
   options.onStep = ProgressLine(arguments.quiet);
-  options.onStuck = [](const std::string &table) { llvm::errs() << table; };
-  Status status = prepare(arguments, input, plan, options);
+  options.onStuck = [&processes](const std::string &table) {
+    processes.speak();
+    llvm::errs() << table;
+  };
+  Status status = prepare(arguments, input, processes.isFirst(), plan, options);
   if (status.ok())
     status = findResume(arguments, options);
+  if (status.ok() && options.peers)
+    status = identify(arguments, input, plan, options);
   if (!status.ok())
-    return fail(status);
+    return processes.leave(fail(status), arguments.timeoutSeconds);
 
   runtime::WeightsFile weights(arguments.save);
   runtime::JobResult result;
   status = runtime::runJob(plan, options, result,
                            arguments.save.empty() ? nullptr : &weights);
   if (!status.ok())
-    endProcess(fail(status));
-  if (options.resume && options.resume->steps == options.steps)
-    return 0; // nothing was measured
-
-  Prediction prediction = predict(plan, result, options);
-  if (!arguments.quiet)
-    printSummary(llvm::outs(), arguments, plan, result, prediction);
-  status = writeTimelines(arguments, plan, result, prediction);
+    endFailed(processes, status, result);
+  bool anyStep = !options.resume || options.resume->steps != options.steps;
+  if (processes.isFirst() && anyStep) { // else nothing was measured
+    Prediction prediction = predict(plan, result, options);
+    if (!arguments.quiet)
+      printSummary(llvm::outs(), arguments, plan, result, prediction);
+    status = writeTimelines(arguments, plan, result, prediction);
+  }
+  processes.part();
   return status.ok() ? 0 : fail(status);
 }
 
-int commands::run(const Arguments &arguments) {
-  if (!runtime::findBackend(arguments.backend))
-    return fail(unknownBackend(arguments.backend));
-  Input input;
-  Status status = readInput(arguments.input, input);
-  if (!status.ok())
+/// Reads what is to be run; returns an exit code.
+static int load(const Arguments &arguments, const Processes &processes,
+                Input &input, Invocation &invocation) {
+  if (processes.peers() && arguments.input == "-")
+    return fail(Status::usage("standard input reaches one of the processes "
+                              "only: name a file"));
+  if (Status status = readInput(arguments.input, input); !status.ok())
     return fail(status);
   if (input.kind == InputKind::Csv)
     return fail(Status::input(
         "'" + escaped(input.name) +
         "' is a schedule CSV, which says nothing of a model: name it in a "
         "spec, as pipeline.schedule: {csv: FILE}"));
-  // Lives until the process ends: a stuck thread may still read the plan.
-  static Invocation invocation;
-  int code = loadCompiled(arguments, input, invocation);
+  int code =
+      loadCompiled(arguments, input, invocation,
+                   processes.peers() ? std::optional(processes.peers()->self())
+                                     : std::nullopt);
   printDiagnostics(arguments, invocation);
-  if (code != 0)
-    return code;
-  return execute(arguments, input, *invocation.compilation.plan);
+  return code;
+}
+
+int commands::run(const Arguments &arguments) {
+  // Live until the process ends: a stuck thread may still use them.
+  static Processes processes;
+  static Invocation invocation;
+  if (Status status = processes.meet(arguments); !status.ok())
+    return fail(status);
+  Input input;
+  if (int code = load(arguments, processes, input, invocation); code != 0)
+    return processes.leave(code, arguments.timeoutSeconds);
+  return execute(arguments, input, *invocation.compilation.plan, processes);
 }
 
 } // namespace sluice

@@ -110,11 +110,16 @@ static void printMemory(llvm::raw_ostream &out, const Arguments &arguments,
     return arguments.verbose ? text + " (" + std::to_string(bytes) + " bytes)"
                              : text;
   };
-  for (Id rank = 0; rank < plan.ranks.size(); ++rank)
+  for (Id rank = 0; rank < plan.ranks.size(); ++rank) {
     out << "rank " << rank << ": arena planned "
         << shown(plan.ranks[rank].arenaBytes) << ", allocated "
         << shown(result.arenaBytes[rank]) << "; planned to be in use at most "
-        << shown(findMemoryPeak(plan.ranks[rank]).bytes) << "\n";
+        << shown(findMemoryPeak(plan.ranks[rank]).bytes);
+    if (Bytes host = plan.ranks[rank].hostArenaBytes)
+      out << "; for what is offloaded planned " << shown(host) << ", allocated "
+          << shown(result.hostArenaBytes[rank]);
+    out << "\n";
+  }
   if (plan.replicas > 1)
     out << "replicas: " << plan.replicas << ", each with ranks like these\n";
   rusage usage{};

@@ -1,5 +1,5 @@
-//===- runtime/host/HostMemory.cpp - How much memory there is ------------===//
-#include "runtime/host/HostMemory.h"
+//===- runtime/Memory.cpp ------------------------------------------------===//
+#include "runtime/Memory.h"
 
 #include <algorithm>
 #include <fstream>
@@ -59,7 +59,7 @@ Bytes availableMemory() {
   return std::min({leftOnMachine(), leftInGroup(), leftInAddressSpace()});
 }
 
-Status admitToHost(std::span<const Bytes> arenas) {
+Status admitArenas(std::span<const Bytes> arenas) {
   Bytes total = 0;
   for (const Bytes arena : arenas)
     total = arena > kUnlimited - total ? kUnlimited : total + arena;

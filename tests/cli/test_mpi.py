@@ -1,0 +1,224 @@
+"""A process a rank, by mpirun: the same weights as threads', and how a run ends
+whose processes fail, die, stop or were given another job."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+
+import sluice
+from sluice import MODULES, ROOT, ToolTest, chain, run
+
+# Nine layers: over at most eight stages no cut is the same everywhere.
+GPT = """sluice: 1
+model:
+  transformer: {{layers: 9, hidden: 8, ffn: 16, heads: 2, vocab: 256, sequence: 5, dtype: fp32}}
+pipeline: {{ranks: {ranks}, virtual_stages: {chunks}, microbatches: 8, schedule: {schedule}, data_parallel: {replicas}}}
+run: {{data: {data}, steps: 3, learning_rate: 0.01{more}}}
+"""
+ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1"}
+FAULTS = MODULES / "libsluice_fault_module.so"
+# Notes what each process ended with; the launcher's SIGTERM is for what it starts.
+NOTE = 'trap "" TERM; "$@"; echo "$OMPI_COMM_WORLD_RANK $?" >> {path}'
+
+
+class Mpirun(ToolTest):
+    def mpirun(self, count, *arguments, fault="", wrapper=(), timeout=120):
+        """Runs the tool in `count` processes; returns what mpirun ended with."""
+        command = ["mpirun", "-n", str(count), *wrapper, sluice.SLUICE, *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.folder,
+                              stdin=subprocess.DEVNULL, env={**ENVIRONMENT, "SLUICE_TEST_FAULT": fault})
+
+    def ended(self, count, *arguments, fault=""):
+        """Runs it to its end; returns it and the exit code of each process."""
+        path = self.folder / "codes"
+        path.unlink(missing_ok=True)
+        done = self.mpirun(count, *arguments, fault=fault,
+                           wrapper=("bash", "-c", NOTE.format(path=path), "bash"))
+        lines = path.read_text().split("\n")[:-1] if path.exists() else []
+        return done, {int(rank): int(code) for rank, code in map(str.split, lines)}
+
+
+    def left(self):
+        """Processes of this test that are still there."""
+        lines = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                line = path.read_bytes()
+            except OSError:
+                continue
+            if str(self.folder).encode() in line:
+                lines.append(line)
+        return lines
+
+
+class Weights(Mpirun):
+    def setUp(self):
+        super().setUp()
+        self.data = self.folder / "data.txt"
+        self.data.write_bytes((ROOT / "LICENSE").read_bytes()[:4000])
+
+    def spec(self, ranks, schedule="1f1b", chunks=1, replicas=1, more=""):
+        return self.write("job.yaml", GPT.format(ranks=ranks, schedule=schedule, chunks=chunks, replicas=replicas,
+                                                 data=self.data, more=more))
+
+    def check_same(self, processes, **options):
+        spec = self.spec(**options)
+        threads, here = self.folder / "threads", self.folder / "here"
+        self.ok("run", spec, f"--save={threads}", "-q")
+        self.ok("compile", spec, "-o", self.folder / "job.plan")
+        for job in spec, self.folder / "job.plan":
+            here.unlink(missing_ok=True)
+            done = self.mpirun(processes, "run", job, f"--save={here}", "--timeout=60")
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            self.assertEqual(here.read_bytes(), threads.read_bytes())
+            # Only the first process talks.
+            self.assertEqual(done.stdout.count("step time:"), 1)
+            self.assertEqual(done.stderr.count("step 3/3"), 1)
+            self.assertEqual(done.stdout.count(": arena planned"), options["ranks"])
+
+    def test_two_processes(self):
+        self.check_same(2, ranks=2, more=", clip_norm: 0.1")
+
+    def test_four_processes(self):
+        self.check_same(4, ranks=4, schedule="interleaved-1f1b", chunks=2)
+
+    def test_eight_processes(self):
+        self.check_same(8, ranks=8, schedule="zb-h1")
+
+    def test_four_processes_in_two_replicas(self):
+        self.check_same(4, ranks=2, replicas=2, more=", clip_norm: 0.1")
+
+    def test_goes_on_from_a_checkpoint_of_other_processes(self):
+        whole, here = self.folder / "whole", self.folder / "here"
+        self.ok("run", self.spec(ranks=1), f"--save={whole}", "-q")
+        for ranks, steps in (4, 2), (2, 3):
+            done = self.mpirun(ranks, "run", self.spec(ranks=ranks), f"--steps={steps}", f"--save={here}",
+                               "--checkpoint-dir=points")
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stderr.count("goes on from points/step-2\n"), 1, done.stderr)
+        self.assertEqual(here.read_bytes(), whole.read_bytes())
+
+    def test_timelines(self):
+        done = self.mpirun(2, "run", self.spec(ranks=2), "--timeline=out")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        trace = (self.folder / "out.measured.trace").read_text()
+        for name in "0F0", "1F7", "1B0", "0B7":
+            self.assertIn(f'"{name}"', trace)
+
+    def test_one_process_needs_no_launcher(self):
+        spec = self.spec(ranks=1)
+        for backend in "host", "mpi":
+            self.ok("run", spec, f"--backend={backend}", f"--save={self.folder / backend}", "-q")
+        self.assertEqual((self.folder / "mpi").read_bytes(), (self.folder / "host").read_bytes())
+
+
+class Refused(Mpirun):
+    def test_count_of_processes(self):
+        spec = self.write("job.yaml", chain(ranks=4))
+        done, codes = self.ended(3, "run", spec)
+        self.assertIn("error: 3 processes were started for a plan of 4 ranks: start 4, as by mpirun -n 4, or run all "
+                      "ranks in one process with --backend=host\n", done.stderr)
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+        self.assertEqual(codes, {0: 2, 1: 2, 2: 2})
+        alone = run("run", spec, "--backend=mpi")
+        self.assertEqual(alone.returncode, 2)
+        self.assertIn("error: 1 process was started for a plan of 4 ranks", alone.stderr)
+
+    def test_spec_at_fault(self):
+        done, codes = self.ended(2, "run", self.write("job.yaml", chain(ranks=2, schedule="2f2b")))
+        self.assertEqual(codes, {0: 1, 1: 1})
+        self.assertEqual(done.stderr.count("error:"), 1, done.stderr)
+        self.assertRegex(done.stderr, r"job.yaml:\d+:\d+: error: .*2f2b")
+
+    def test_another_plan_on_one_rank(self):
+        self.ok("compile", self.write("a.yaml", chain(ranks=2)), "-o", self.folder / "0.plan")
+        self.ok("compile", self.write("b.yaml", chain(ranks=2, microbatches=4)), "-o", self.folder / "1.plan")
+        own = 'exec "$1" run "$OMPI_COMM_WORLD_RANK.plan"'
+        done = self.mpirun(2, wrapper=("bash", "-c", own, "bash"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"error: process 1 was given another job than process 0: there a plan with content "
+                         r"hash [0-9a-f]{32}, here a plan with content hash [0-9a-f]{32}; all must read the same")
+
+    def test_missing_on_one_rank(self):
+        self.write("job.yaml", chain(ranks=2))
+        own = 'exec "$1" run "$(test $OMPI_COMM_WORLD_RANK = 0 && echo job.yaml || echo gone.yaml)"'
+        done = self.mpirun(2, wrapper=("bash", "-c", own, "bash"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("gone.yaml", done.stderr)
+
+    def test_launchers(self):
+        spec = self.write("job.yaml", chain(ranks=2))
+        torchrun = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "1"}
+        for variables, code, message in (
+                (torchrun, 2, "error: torchrun starts processes that MPI does not know"),
+                ({"RANK": "0"}, 3, "error: the environment of torchrun is broken: WORLD_SIZE is not set, but RANK is"),
+                ({"PMI_RANK": "x", "PMI_SIZE": "2"}, 3, "PMI_RANK is 'x', not a number")):
+            done = subprocess.run([sluice.SLUICE, "run", spec], capture_output=True, text=True, timeout=60,
+                                  env={**os.environ, **variables})
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(message, done.stderr)
+            # Asked for, threads run whatever the environment says.
+            done = subprocess.run([sluice.SLUICE, "run", spec, "--backend=host", "-q"], timeout=60,
+                                  env={**os.environ, **variables})
+            self.assertEqual(done.returncode, 0)
+
+
+class Faults(Mpirun):
+    """Four ranks of a module that needs a millisecond each call; one is at fault."""
+
+    def setUp(self):
+        super().setUp()
+        self.spec = self.write("chain.yaml", chain(layer=", output_bytes: 1000", more="run: {steps: 4}"))
+
+    def check(self, fault, message, timeout=2, gone=None):
+        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", f"--timeout={timeout}s", fault=fault)
+        expected = dict.fromkeys(range(4), 3)
+        if gone is not None:
+            expected[gone] = 137
+        self.assertEqual({**codes, **expected}, expected, done.stderr)
+        survivors = [rank for rank, code in codes.items() if code == 3]
+        # Who ends last may be killed by mpirun before its code is noted.
+        self.assertGreaterEqual(len(survivors), 1, (codes, done.stderr))
+        self.assertRegex(done.stderr, message)
+        table = re.findall(r"^([0-3]) +\d+ +\S.*(?:chain.yaml:5|-) .*$", done.stderr, flags=re.M)
+        self.assertEqual(table[:4], ["0", "1", "2", "3"], done.stderr)
+        self.assertEqual(self.left(), [])
+
+    def test_module_fails(self):
+        self.check("fail 2 F 3 1", r"error: rank 2 failed at 2F3 \(chain.yaml:5\) of step 1: out of luck\n")
+
+    def test_module_fails_in_the_optimizer(self):
+        self.check("fail 0 step 0 1", r"error: rank 0 failed at 0STEP \(chain.yaml:5\) of step 1: out of luck\n")
+
+    def test_module_hangs(self):
+        self.check("hang 1 B 2 1", r"error: rank 1 has made no progress for 2 s at 1B2 \(chain.yaml:5\) of step 1: it "
+                   r"waits for the module to return\n")
+
+    def test_process_is_killed(self):
+        self.check("kill 2 F 3 1", r"error: the process of rank 2 is gone or stopped: it was last seen", gone=2)
+
+    def test_first_process_is_killed(self):
+        self.check("kill 0 B 0 1", r"error: the process of rank 0 is gone or stopped: it was last seen", gone=0)
+
+    def test_process_is_stopped(self):
+        self.check("stop 3 F 3 2", r"error: the process of rank 3 is gone or stopped: it was last seen")
+
+    def test_module_fails_to_load(self):
+        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", fault="fail 1 create 0 0")
+        self.assertEqual(codes, dict.fromkeys(range(4), 1), done.stderr)
+        self.assertEqual(done.stderr.count("error: module fault, stage 1: out of luck\n"), 1, done.stderr)
+
+    def test_logs_of_the_others(self):
+        logs = self.folder / "logs"
+        done = self.mpirun(4, "run", self.spec, f"--module={FAULTS}", f"--log-dir={logs}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(sorted(path.name for path in logs.iterdir()), [f"rank-{rank}.log" for rank in (1, 2, 3)])
+        self.assertRegex((logs / "rank-2.log").read_text(), r"^rank 2 of 4, process \d+\n$")
+
+
+if not shutil.which("mpirun"):
+    raise SystemExit("there is no mpirun, which tools/setup installs: nothing of mpi was tested")
+sluice.main()
