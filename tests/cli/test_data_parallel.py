@@ -128,7 +128,7 @@ class Weights(ToolTest):
         error = self.refused(1, "run", "-", stdin=spec)
         self.assertIn("warning: the exchange of gradients among 2 data_parallel copies is not in the plan yet with "
                       "zero 1", error)
-        self.assertIn("data_parallel is '2', this module computes only '1'", error)
+        self.assertIn("zero is '1', this module computes only '0'", error)
 
 
 class Plans(ToolTest):
