@@ -10,6 +10,7 @@
 #include "tests/cuda/CudaRuns.h"
 #include "tests/cuda/WatchedModule.h"
 
+#include <algorithm>
 #include <set>
 
 using namespace sluice;
@@ -39,7 +40,8 @@ std::string specOf(const ScheduleInfo &schedule, uint32_t ranks,
          ", virtual_stages: " + std::to_string(chunks) +
          ", microbatches: " + std::to_string(microbatches) +
          ", schedule: " + std::string(schedule.text) + keys +
-         "}\ncluster: {link: {latency: 7us, bandwidth: 50GB/s}}\n";
+         "}\ncluster: {link: {latency: 7us, bandwidth: 50GB/s}, host_link: "
+         "{bandwidth: 20GB/s}}\n";
 }
 
 /// Every schedule for 2, 4 and 8 ranks.
@@ -123,6 +125,29 @@ TEST_CASE("schedules: 50 orders of the device each, no race, no deadlock") {
       settings.failOnDeadlock = true;
       runWatched(plan, settings, 0, 1);
     }
+}
+
+TEST_CASE("schedules: what goes to host memory and comes back") {
+  size_t copying = 0;
+  for (const ScheduleInfo &schedule : allSchedules()) {
+    std::optional<Plan> plan =
+        tryCompile(specOf(schedule, 4, 8, ", offload: activations"));
+    if (!plan)
+      continue;
+    for (const RankPlan &rank : plan->ranks)
+      copying +=
+          std::any_of(rank.ops.begin(), rank.ops.end(),
+                      [](const PlanOp &op) { return op.op == Op::Offload; });
+    for (const uint64_t seed : {0, 1, 2, 3}) {
+      INFO(schedule.text << ", seed " << seed);
+      cudadouble::Settings settings;
+      settings.seed = seed;
+      settings.measureHostFunctions = false;
+      settings.failOnDeadlock = true;
+      runWatched(*plan, settings, 0, 2);
+    }
+  }
+  CHECK(copying > 10);
 }
 
 TEST_CASE("schedules: ranks that share one GPU, or two") {

@@ -172,12 +172,12 @@ static Status prepare(const Arguments &arguments, const Input &input,
     status = findData(arguments, input, *options.module, plan);
   if (status.ok())
     status = checkRunPaths(arguments, plan, isFirst);
-  if (status.ok() && !arguments.quiet && arguments.backend == "host") {
-    if (arguments.devices != 0)
-      llvm::errs() << "warning: --devices has no effect with backend host\n";
-    if (arguments.graph)
-      llvm::errs() << "warning: --graph has no effect with backend host\n";
-  }
+  if (status.ok() && !arguments.quiet && options.backend != "cuda")
+    for (auto [flag, isGiven] : {std::pair("--devices", arguments.devices != 0),
+                                 std::pair("--graph", arguments.graph)})
+      if (isGiven)
+        llvm::errs() << "warning: " << flag << " has no effect with backend "
+                     << options.backend << "\n";
   if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
       options.module->name == llvm::StringRef("synthetic"))
     llvm::errs() << "warning: --data has no effect with module synthetic\n";
