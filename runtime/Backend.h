@@ -83,7 +83,7 @@ struct RankNeeds {
   Bytes arenaBytes = 0;
   Bytes hostArenaBytes = 0;
   /// Per stream: the most commands that one step enqueues on it. A wait, a
-  /// record, a launch, a send, a receive, an all-reduce, a copy and a group
+  /// record, a launch, a send, a receive, a collective, a copy and a group
   /// (beside its members) are one each.
   std::vector<uint32_t> commands;
   uint32_t events = 0;
@@ -125,6 +125,14 @@ public:
   /// collective, element by element.
   virtual void allReduce(uint8_t stream, uint32_t op, Id collective,
                          Element element, void *data, Bytes bytes) = 0;
+  /// Cuts `data` into as many equal parts as a collective has ranks. Of the
+  /// part that stands where the rank does among them, replaces what lies there
+  /// by the sum of what lies there on all; the other parts are undefined then.
+  virtual void reduceScatter(uint8_t stream, uint32_t op, Id collective,
+                             Element element, void *data, Bytes bytes) = 0;
+  /// Cut alike: gives each rank the parts of all others, as they lie there.
+  virtual void allGather(uint8_t stream, uint32_t op, Id collective, void *data,
+                         Bytes bytes) = 0;
   /// Copies between the two arenas: one operation. `pieces` must live until the
   /// next synchronization ends.
   virtual void copy(uint8_t stream, uint32_t op,

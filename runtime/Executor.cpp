@@ -112,6 +112,13 @@ void Executor::enqueueOp(uint32_t position) {
     backend.allReduce(s.stream, position, s.index, info(s.op).element, s.data,
                       s.bytes);
     break;
+  case Op::ReduceScatterGradients:
+    backend.reduceScatter(s.stream, position, s.index, info(s.op).element,
+                          s.data, s.bytes);
+    break;
+  case Op::AllGatherParameters:
+    backend.allGather(s.stream, position, s.index, s.data, s.bytes);
+    break;
   case Op::Offload:
   case Op::Reload:
     backend.copy(s.stream, position,
@@ -187,6 +194,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvTied:
   case Op::AllReduceGradients:
   case Op::AllReduceNorms:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::Offload:
   case Op::Reload:
     break; // never launched

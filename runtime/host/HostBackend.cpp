@@ -85,8 +85,30 @@ void HostBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
                 .bytes = bytes,
                 .op = op,
                 .number = collective,
+                .pattern = Pattern::AllReduce,
                 .element = element,
-                .kind = Kind::AllReduce});
+                .kind = Kind::Collective});
+}
+
+void HostBackend::reduceScatter(uint8_t stream, uint32_t op, Id collective,
+                                Element element, void *data, Bytes bytes) {
+  push(stream, {.data = data,
+                .bytes = bytes,
+                .op = op,
+                .number = collective,
+                .pattern = Pattern::ReduceScatter,
+                .element = element,
+                .kind = Kind::Collective});
+}
+
+void HostBackend::allGather(uint8_t stream, uint32_t op, Id collective,
+                            void *data, Bytes bytes) {
+  push(stream, {.data = data,
+                .bytes = bytes,
+                .op = op,
+                .number = collective,
+                .pattern = Pattern::AllGather,
+                .kind = Kind::Collective});
 }
 
 void HostBackend::copy(uint8_t stream, uint32_t op,
@@ -164,8 +186,8 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
                                  : Advance::Blocked;
   if (gathering.pending(seat))
     return Advance::Blocked; // an earlier member of the group is under way
-  switch (gathering.allReduce(seat, command.element, command.data,
-                              command.bytes, times != nullptr)) {
+  switch (gathering.post(seat, command.pattern, command.element, command.data,
+                         command.bytes, times != nullptr)) {
   case Gathering::Posted::Waits:
     command.state = State::Posted;
     return Advance::Moved;
@@ -174,10 +196,12 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
   case Gathering::Posted::Mismatch: {
     const size_t other = gathering.differing();
     failure.op = command.op;
-    failure.message = "rank " + std::to_string(collective.ranks[0]) + " sums " +
-                      std::to_string(gathering.bytes(0)) + " bytes, rank " +
-                      std::to_string(collective.ranks[other]) + " " +
-                      std::to_string(gathering.bytes(other));
+    failure.message =
+        "rank " + std::to_string(collective.ranks[0]) +
+        (command.pattern == Pattern::AllGather ? " gathers " : " sums ") +
+        std::to_string(gathering.bytes(0)) + " bytes, rank " +
+        std::to_string(collective.ranks[other]) + " " +
+        std::to_string(gathering.bytes(other));
     return Advance::Failed;
   }
   }
@@ -201,7 +225,7 @@ HostBackend::Advance HostBackend::drive(Stream &stream, uint32_t first,
   for (uint32_t i = 0; i < count; ++i) {
     if (members[i].state == State::Ended)
       continue;
-    const Advance one = members[i].kind == Kind::AllReduce
+    const Advance one = members[i].kind == Kind::Collective
                             ? driveCollective(members[i], failure)
                             : driveMessage(members[i], failure);
     if (one == Advance::Failed)
@@ -245,7 +269,7 @@ HostBackend::Advance HostBackend::execute(Stream &stream, Command &command,
     return runCopy(command);
   case Kind::Send:
   case Kind::Receive:
-  case Kind::AllReduce:
+  case Kind::Collective:
     return drive(stream, stream.head, 1, failure);
   case Kind::Group:
     return drive(stream, stream.head + 1, command.number, failure);
@@ -262,7 +286,7 @@ uint32_t HostBackend::operationsOf(const Command &command) {
   case Kind::Launch:
   case Kind::Send:
   case Kind::Receive:
-  case Kind::AllReduce:
+  case Kind::Collective:
   case Kind::Copy:
     return 1;
   case Kind::Group:

@@ -105,6 +105,10 @@ public:
                Bytes bytes) override;
   void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
                  void *data, Bytes bytes) override;
+  void reduceScatter(uint8_t stream, uint32_t op, Id collective,
+                     Element element, void *data, Bytes bytes) override;
+  void allGather(uint8_t stream, uint32_t op, Id collective, void *data,
+                 Bytes bytes) override;
   void copy(uint8_t stream, uint32_t op,
             std::span<const CopyPiece> pieces) override;
   void beginGroup(uint8_t stream) override;
@@ -118,7 +122,7 @@ private:
     Launch,
     Send,
     Receive,
-    AllReduce,
+    Collective,
     Copy,
     Group
   };
@@ -128,7 +132,8 @@ private:
     const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
     Bytes bytes = 0;
     uint32_t op = kNone;
-    uint32_t number = 0; ///< event, path, or members of the group
+    uint32_t number = 0;             ///< event, path, or members of the group
+    Pattern pattern = Pattern::None; ///< of a collective
     Element element = Element::None;
     Kind kind = Kind::Wait;
     State state = State::Queued;

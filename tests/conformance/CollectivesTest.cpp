@@ -87,6 +87,92 @@ BACKEND_TEST("backend: an all-reduce sums in order of ranks, whoever is last",
   }
 }
 
+BACKEND_TEST("backend: of scattered sums each rank has the part of its number, "
+             "and all gather them",
+             kThreads | kHostArena) {
+  const Id last = GENERATE(Id(0), Id(1), Id(2));
+  // Elements of a part.
+  const size_t count = GENERATE(size_t(0), size_t(1), size_t(3000));
+  const Bytes bytes = 4 * 3 * count;
+  const auto world = makeWorldOfAll(backend, 3);
+  TestRank a(*world, 0, 65536);
+  TestRank b(*world, 1, 65536);
+  TestRank c(*world, 2, 65536);
+  TestRank *const ranks[] = {&a, &b, &c};
+  const auto valueAt = [](Id rank, size_t i) {
+    // In order of ranks a sum loses its small addend; in others it does not.
+    const float large = rank == 0 ? 1e8f : rank == 1 ? 1.0f : -1e8f;
+    return i % 2 == 0 ? large : static_cast<float>(i + rank);
+  };
+  const auto sumAt = [](size_t i) {
+    return i % 2 == 0 ? 0.0f : static_cast<float>(3 * i + 3);
+  };
+  for (int step = 0; step < 2; ++step) {
+    for (Id r = 0; r < 3; ++r) {
+      const std::span<float> values = floats(*ranks[r], 0, 3 * count + 1);
+      for (size_t i = 0; i < 3 * count; ++i)
+        values[i] = valueAt(r, i);
+      values[3 * count] = 7;
+      (*ranks[r])->reduceScatter(1, 0, 0, Element::Float32, ranks[r]->at(0),
+                                 bytes);
+    }
+    {
+      Running first(*ranks[(last + 1) % 3]);
+      Running second(*ranks[(last + 2) % 3]);
+      CHECK(first.staysBlocked());
+      TestRank &late = *ranks[last];
+      CHECK(late->synchronize(late.failure) == Outcome::Done);
+      CHECK(first.outcome() == Outcome::Done);
+      CHECK(second.outcome() == Outcome::Done);
+    }
+    size_t wrong = 0;
+    for (Id r = 0; r < 3; ++r)
+      for (size_t i = r * count; i < (r + 1) * count; ++i)
+        wrong += floats(*ranks[r], 0, 3 * count)[i] != sumAt(i);
+    CHECK(wrong == 0);
+    for (TestRank *rank : ranks)
+      (*rank)->allGather(1, 0, 0, rank->at(0), bytes);
+    {
+      Running first(*ranks[(last + 1) % 3]);
+      Running second(*ranks[(last + 2) % 3]);
+      CHECK(first.staysBlocked());
+      TestRank &late = *ranks[last];
+      CHECK(late->synchronize(late.failure) == Outcome::Done);
+      CHECK(first.outcome() == Outcome::Done);
+      CHECK(second.outcome() == Outcome::Done);
+    }
+    for (TestRank *rank : ranks) {
+      const std::span<float> values = floats(*rank, 0, 3 * count + 1);
+      for (size_t i = 0; i < 3 * count; ++i)
+        wrong += values[i] != sumAt(i);
+      CHECK(wrong == 0);
+      CHECK(values[3 * count] == 7); // and not one more
+    }
+  }
+}
+
+BACKEND_TEST("backend: gathers of different sizes fail",
+             kThreads | kHostArena) {
+  const auto world = makeWorldOfAll(backend, 2);
+  TestRank a(*world, 0);
+  TestRank b(*world, 1);
+  a.fill(0, 1, 64);
+  a->allGather(1, 5, 0, a.at(0), 16);
+  b->allGather(1, 6, 0, b.at(0), 8);
+  Running first(a);
+  Running second(b);
+  while (!first.isOver() && !second.isOver())
+    std::this_thread::yield();
+  const bool isFirst = first.isOver();
+  world->abort();
+  CHECK(first.outcome() == (isFirst ? Outcome::Failed : Outcome::Aborted));
+  CHECK(second.outcome() == (isFirst ? Outcome::Aborted : Outcome::Failed));
+  const Failure &failure = isFirst ? a.failure : b.failure;
+  CHECK(failure.op == (isFirst ? 5u : 6u));
+  CHECK(failure.message == "rank 0 gathers 16 bytes, rank 1 8");
+  CHECK(a.holds(0, 1, 64));
+}
+
 BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
              kThreads | kHostArena) {
   const auto world = makeWorldOfAll(backend, 3);

@@ -65,7 +65,7 @@ TEST_CASE("plan file: the format moves only with its version") {
   std::string hash = contentHash(folder.file("a.plan"));
   std::string version =
       std::to_string(kPlanFileMajor) + "." + std::to_string(kPlanFileMinor);
-  CHECK(version + " " + hash == "7.0 bded49525114f6f3d1f6d6cedb5b3464");
+  CHECK(version + " " + hash == "8.0 bded49525114f6f3d1f6d6cedb5b3464");
 }
 
 TEST_CASE("plan file: a rank reads its own section only") {

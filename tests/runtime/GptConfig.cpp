@@ -18,6 +18,7 @@ std::string refusal(const std::string &description, const std::string &run,
                     uint32_t inputs = 0, uint32_t outputs = 0) {
   const uint32_t other = 1;
   sluice_stage stage{};
+  stage.optimizer_parts = stage.gradient_parts = 1;
   stage.stages = stage.ranks = 1;
   stage.microbatches = 2;
   stage.replicas = 1;
