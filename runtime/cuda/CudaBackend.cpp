@@ -215,7 +215,7 @@ void CudaBackend::runFunction(void *slot) {
 
 /// In a thread of CUDA, which nothing may be thrown into.
 void CudaBackend::computeOnHost(uint32_t op) {
-  if (world.aborted() || functionFailed.load(std::memory_order_acquire))
+  if (world.halted())
     return;
   Failure failure;
   try {
@@ -224,6 +224,7 @@ void CudaBackend::computeOnHost(uint32_t op) {
   } catch (...) {
     thrown = std::current_exception();
   }
+  world.halt();
   functionWhy = std::move(failure);
   functionFailed.store(true, std::memory_order_release);
 }
@@ -487,11 +488,14 @@ bool CudaBackend::isDone() const {
 }
 
 Outcome CudaBackend::failed(Failure &failure) {
+  world.halt();
+  const bool isFunction =
+      !hasFailed && functionFailed.load(std::memory_order_acquire);
   dropCapture();
   Communicators::abort(members);
-  if (thrown)
+  if (isFunction && thrown)
     std::rethrow_exception(std::exchange(thrown, nullptr));
-  failure = functionFailed.load(std::memory_order_acquire) ? functionWhy : why;
+  failure = isFunction ? functionWhy : why;
   return Outcome::Failed;
 }
 
@@ -552,7 +556,7 @@ Outcome CudaBackend::synchronize(Failure &failure) {
       Communicators::abort(members);
       return Outcome::Aborted;
     }
-    if (mode == Mode::Direct && isIssued() && isDone())
+    if (mode == Mode::Direct && isIssued() && isDone() && !world.halted())
       return endStep(failure);
     Advance one = mode == Mode::Replay ? lookAtGraph() : pump();
     if (one != Advance::Failed && look() == Advance::Moved)

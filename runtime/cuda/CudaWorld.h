@@ -26,6 +26,12 @@ public:
   void abort() override { stop.store(true, std::memory_order_release); }
 
   bool aborted() const { return stop.load(std::memory_order_acquire); }
+  /// A rank has failed: what it lets go on, on its streams and by its messages
+  /// on those of others, has no data to compute with. An abort is to come.
+  void halt() { failing.store(true, std::memory_order_release); }
+  bool halted() const {
+    return aborted() || failing.load(std::memory_order_acquire);
+  }
   bool usesNccl() const { return communicators != nullptr; }
   /// Whether modules compute on the devices, and arenas lie there; else on the
   /// host, in memory that both reach.
@@ -58,7 +64,7 @@ private:
   std::unique_ptr<Communicators> communicators;
   bool onDevice = false;
   bool graphs = false;
-  std::atomic<bool> stop{false};
+  std::atomic<bool> stop{false}, failing{false};
 };
 
 } // namespace sluice::runtime::cuda
