@@ -23,8 +23,8 @@ static XXH3_state_t *stateIn(void *state) {
   return static_cast<XXH3_state_t *>(state);
 }
 
-void ContentHasher::Free::operator()(void *state) const {
-  XXH3_freeState(stateIn(state));
+void ContentHasher::Free::operator()(void *hashed) const {
+  XXH3_freeState(stateIn(hashed));
 }
 
 ContentHasher::ContentHasher() : state(XXH3_createState()) {

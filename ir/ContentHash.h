@@ -22,7 +22,7 @@ public:
 
 private:
   struct Free {
-    void operator()(void *state) const;
+    void operator()(void *hashed) const;
   };
   std::unique_ptr<void, Free> state;
 };
