@@ -165,7 +165,7 @@ TEST_CASE("wrong plans: of every wait that is dropped") {
   const Plan good = makeChain(chain);
   REQUIRE(verify::verifyPlan(good).ok());
   CHECK(runWrong(good).text.empty());
-  size_t caught = 0;
+  size_t caught = 0, named = 0;
   for (Id rank = 0; rank < 3; ++rank)
     for (uint32_t wait = 0; wait < good.ranks[rank].waits.size(); ++wait) {
       const Plan plan = withoutWait(good, rank, wait);
@@ -177,9 +177,13 @@ TEST_CASE("wrong plans: of every wait that is dropped") {
         continue;
       ++caught;
       INFO(verify::describe(plan, result.errors[0]));
-      CHECK(names(plan, outcome, result.errors));
+      // Where it is a module that saw the wrong data, it names who read them.
+      if (outcome.race)
+        CHECK(names(plan, outcome, result.errors));
+      named += outcome.race;
     }
   CHECK(caught > 10);
+  CHECK(named > 0);
 }
 
 TEST_CASE("wrong plans: buffers that share bytes without an order") {
