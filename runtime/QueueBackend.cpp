@@ -47,54 +47,6 @@ void QueueBackend::push(uint8_t stream, const Command &command) {
   queue.commands[queue.tail++] = command;
 }
 
-void QueueBackend::wait(uint8_t stream, uint32_t event) {
-  push(stream, {.number = event, .kind = Kind::Wait});
-}
-
-void QueueBackend::record(uint8_t stream, uint32_t event) {
-  push(stream, {.number = event, .kind = Kind::Record});
-}
-
-void QueueBackend::launch(uint8_t stream, uint32_t op) {
-  push(stream, {.op = op, .kind = Kind::Launch});
-}
-
-void QueueBackend::send(uint8_t stream, uint32_t op, Id channel, void *data,
-                        Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = channel,
-                .kind = Kind::Send});
-}
-
-void QueueBackend::receive(uint8_t stream, uint32_t op, Id channel, void *data,
-                           Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = channel,
-                .kind = Kind::Receive});
-}
-
-void QueueBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
-                             Element element, void *data, Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = collective,
-                .element = element,
-                .kind = Kind::AllReduce});
-}
-
-void QueueBackend::copy(uint8_t stream, uint32_t op,
-                        std::span<const CopyPiece> pieces) {
-  push(stream, {.pieces = pieces.data(),
-                .op = op,
-                .number = static_cast<uint32_t>(pieces.size()),
-                .kind = Kind::Copy});
-}
-
 void QueueBackend::beginGroup(uint8_t stream) {
   streams[stream].group = streams[stream].tail;
   push(stream, {.kind = Kind::Group});

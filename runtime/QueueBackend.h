@@ -10,7 +10,7 @@
 #ifndef SLUICE_RUNTIME_QUEUEBACKEND_H
 #define SLUICE_RUNTIME_QUEUEBACKEND_H
 
-#include "runtime/Backend.h"
+#include "runtime/CommandBackend.h"
 
 #include <memory>
 #include <new>
@@ -18,7 +18,7 @@
 
 namespace sluice::runtime {
 
-class QueueBackend : public Backend {
+class QueueBackend : public CommandBackend {
 public:
   Status prepare(const RankNeeds &needs) override;
   void *arena() override { return memory.get(); }
@@ -26,46 +26,12 @@ public:
   void *hostArena() override { return hostMemory.get(); }
   Bytes hostArenaBytes() const override { return hostAllocated; }
   void recordTimes(OpTime *target) override { times = target; }
-  void wait(uint8_t stream, uint32_t event) override;
-  void record(uint8_t stream, uint32_t event) override;
-  void launch(uint8_t stream, uint32_t op) override;
-  void send(uint8_t stream, uint32_t op, Id channel, void *data,
-            Bytes bytes) override;
-  void receive(uint8_t stream, uint32_t op, Id channel, void *data,
-               Bytes bytes) override;
-  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
-                 void *data, Bytes bytes) override;
-  void copy(uint8_t stream, uint32_t op,
-            std::span<const CopyPiece> pieces) override;
   void beginGroup(uint8_t stream) override;
   void endGroup(uint8_t stream) override;
   Outcome synchronize(Failure &failure) override;
 
 protected:
   explicit QueueBackend(Id ownRank) : rank(ownRank) {}
-
-  enum class Kind : uint8_t {
-    Wait,
-    Record,
-    Launch,
-    Send,
-    Receive,
-    AllReduce,
-    Copy,
-    Group
-  };
-  enum class State : uint8_t { Queued, Posted, Ended };
-  struct Command {
-    void *data = nullptr;
-    const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
-    Bytes bytes = 0;
-    uint32_t op = kNone;
-    uint32_t number = 0; ///< event, path, or members of the group
-    Element element = Element::None;
-    Kind kind = Kind::Wait;
-    State state = State::Queued;
-  };
-  enum class Advance : uint8_t { Blocked, Moved, Failed };
 
   /// Posts a message, or looks whether it has ended: Moved when its state has
   /// changed. Of one channel and direction at most one is under way; a further
@@ -97,7 +63,7 @@ private:
     uint32_t group = kNone; ///< open while enqueueing
   };
 
-  void push(uint8_t stream, const Command &command);
+  void push(uint8_t stream, const Command &command) final;
   Advance advance(uint8_t number, Failure &failure);
   Advance execute(Stream &stream, Command &command, Failure &failure);
   static uint32_t operationsOf(const Command &command);

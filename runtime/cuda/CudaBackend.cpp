@@ -25,54 +25,6 @@ void CudaBackend::push(uint8_t stream, const Command &command) {
     (void)advance(lane);
 }
 
-void CudaBackend::wait(uint8_t stream, uint32_t event) {
-  push(stream, {.number = event, .kind = Kind::Wait});
-}
-
-void CudaBackend::record(uint8_t stream, uint32_t event) {
-  push(stream, {.number = event, .kind = Kind::Record});
-}
-
-void CudaBackend::launch(uint8_t stream, uint32_t op) {
-  push(stream, {.op = op, .kind = Kind::Launch});
-}
-
-void CudaBackend::send(uint8_t stream, uint32_t op, Id channel, void *data,
-                       Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = channel,
-                .kind = Kind::Send});
-}
-
-void CudaBackend::receive(uint8_t stream, uint32_t op, Id channel, void *data,
-                          Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = channel,
-                .kind = Kind::Receive});
-}
-
-void CudaBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
-                            Element element, void *data, Bytes bytes) {
-  push(stream, {.data = data,
-                .bytes = bytes,
-                .op = op,
-                .number = collective,
-                .element = element,
-                .kind = Kind::AllReduce});
-}
-
-void CudaBackend::copy(uint8_t stream, uint32_t op,
-                       std::span<const CopyPiece> pieces) {
-  push(stream, {.pieces = pieces.data(),
-                .op = op,
-                .number = static_cast<uint32_t>(pieces.size()),
-                .kind = Kind::Copy});
-}
-
 void CudaBackend::beginGroup(uint8_t stream) {
   Lane &lane = lanes[stream];
   lane.group = lane.tail;

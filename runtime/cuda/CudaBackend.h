@@ -10,13 +10,14 @@
 #ifndef SLUICE_RUNTIME_CUDA_CUDABACKEND_H
 #define SLUICE_RUNTIME_CUDA_CUDABACKEND_H
 
+#include "runtime/CommandBackend.h"
 #include "runtime/cuda/CudaWorld.h"
 
 #include <exception>
 
 namespace sluice::runtime::cuda {
 
-class CudaBackend final : public Backend {
+class CudaBackend final : public CommandBackend {
 public:
   CudaBackend(CudaWorld &sharedWorld, Id ownRank)
       : world(sharedWorld), rank(ownRank), device(sharedWorld.deviceOf(rank)) {}
@@ -29,43 +30,11 @@ public:
   Bytes hostArenaBytes() const override { return hostAllocated; }
   void recordTimes(OpTime *target) override;
   bool beginStep() override;
-  void wait(uint8_t stream, uint32_t event) override;
-  void record(uint8_t stream, uint32_t event) override;
-  void launch(uint8_t stream, uint32_t op) override;
-  void send(uint8_t stream, uint32_t op, Id channel, void *data,
-            Bytes bytes) override;
-  void receive(uint8_t stream, uint32_t op, Id channel, void *data,
-               Bytes bytes) override;
-  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
-                 void *data, Bytes bytes) override;
-  void copy(uint8_t stream, uint32_t op,
-            std::span<const CopyPiece> pieces) override;
   void beginGroup(uint8_t stream) override;
   void endGroup(uint8_t stream) override;
   Outcome synchronize(Failure &failure) override;
 
 private:
-  enum class Kind : uint8_t {
-    Wait,
-    Record,
-    Launch,
-    Send,
-    Receive,
-    AllReduce,
-    Copy,
-    Group
-  };
-  enum class State : uint8_t { Queued, Posted, Ended };
-  struct Command {
-    void *data = nullptr;
-    const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
-    Bytes bytes = 0;
-    uint32_t op = kNone;
-    uint32_t number = 0; ///< event, path, or members of the group
-    Element element = Element::None;
-    Kind kind = Kind::Wait;
-    State state = State::Queued;
-  };
   /// Operations that have ended when an event has fired.
   struct Mark {
     cudaEvent_t event = nullptr;
@@ -111,7 +80,6 @@ private:
     CudaBackend *self = nullptr;
     uint32_t op = kNone;
   };
-  enum class Advance : uint8_t { Blocked, Moved, Failed };
 
   // Preparing (CudaPrepare.cpp)
   Answer allocate(const RankNeeds &needs);
@@ -129,7 +97,7 @@ private:
   void release();
 
   // Enqueueing
-  void push(uint8_t stream, const Command &command);
+  void push(uint8_t stream, const Command &command) override;
   Advance advance(Lane &lane);
   Advance issue(Lane &lane, Command &command);
   Advance issueWait(Lane &lane, const Command &command);

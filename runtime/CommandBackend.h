@@ -1,0 +1,53 @@
+//===- runtime/CommandBackend.h - What is enqueued, as commands -----------===//
+#ifndef SLUICE_RUNTIME_COMMANDBACKEND_H
+#define SLUICE_RUNTIME_COMMANDBACKEND_H
+
+#include "runtime/Backend.h"
+
+namespace sluice::runtime {
+
+/// Turns each call that enqueues something into a command of its stream.
+class CommandBackend : public Backend {
+public:
+  void wait(uint8_t stream, uint32_t event) override;
+  void record(uint8_t stream, uint32_t event) override;
+  void launch(uint8_t stream, uint32_t op) override;
+  void send(uint8_t stream, uint32_t op, Id channel, void *data,
+            Bytes bytes) override;
+  void receive(uint8_t stream, uint32_t op, Id channel, void *data,
+               Bytes bytes) override;
+  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
+                 void *data, Bytes bytes) override;
+  void copy(uint8_t stream, uint32_t op,
+            std::span<const CopyPiece> pieces) override;
+
+protected:
+  enum class Kind : uint8_t {
+    Wait,
+    Record,
+    Launch,
+    Send,
+    Receive,
+    AllReduce,
+    Copy,
+    Group
+  };
+  enum class State : uint8_t { Queued, Posted, Ended };
+  struct Command {
+    void *data = nullptr;
+    const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
+    Bytes bytes = 0;
+    uint32_t op = kNone;
+    uint32_t number = 0; ///< event, path, or members of the group
+    Element element = Element::None;
+    Kind kind = Kind::Wait;
+    State state = State::Queued;
+  };
+  enum class Advance : uint8_t { Blocked, Moved, Failed };
+
+  virtual void push(uint8_t stream, const Command &command) = 0;
+};
+
+} // namespace sluice::runtime
+
+#endif // SLUICE_RUNTIME_COMMANDBACKEND_H
