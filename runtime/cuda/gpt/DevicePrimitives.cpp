@@ -150,7 +150,7 @@ public:
          .stride = outputs,
          .out = kNumbers<Real>});
   }
-  size_t atOnce(size_t products) const override { return products; }
+  size_t atOnce(size_t most) const override { return most; }
 
   void layerNorm(const Real *x, const Real *weight, const Real *bias,
                  Real *output, size_t rows, size_t width) override {
