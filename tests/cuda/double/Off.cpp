@@ -7,6 +7,7 @@
 #include "tests/cuda/double/Launch.h"
 
 #include "runtime/cuda/Kernels.cu"
+#include "runtime/cuda/gpt/EndKernels.cu"
 #include "runtime/cuda/gpt/Kernels.cu"
 
 #include <cublasLt.h>
