@@ -382,12 +382,17 @@ TEST_CASE("gpt: every call of the module fails once") {
 
 TEST_CASE("gpt: what fails in a step is told with operation and line") {
   const Plan plan = planOf({.pipeline = "ranks: 2, schedule: zb-h1"});
+  const bool isCaptured = GENERATE(false, true);
   for (const char *call : {"cublasLtMatmul", "cublasLtMatmulAlgoGetHeuristic",
                            "cublasLtMatmulDescSetAttribute"}) {
     cudadouble::reset();
     cudadouble::failCall(call, 5);
+    runtime::JobOptions options = deviceJob(1);
+    options.graphs = isCaptured;
     runtime::JobResult result;
-    const Status status = runtime::runJob(plan, deviceJob(1), result);
+    const Status status = runtime::runJob(plan, options, result);
+    CHECK(cudadouble::objects().empty());
+    CHECK(cudadouble::faults(cudadouble::Fault::Kind::Misuse).empty());
     INFO(status.message());
     CHECK(std::regex_match(
         status.message(),
