@@ -133,6 +133,7 @@ Status JobRunner::prepare() {
   if (Status s =
           job->world->connect({.devices = options.devices,
                                .timeoutSeconds = options.timeoutSeconds,
+                               .computesOnDevice = options.computesOnDevice,
                                .graphs = options.graphs});
       !s.ok())
     return s;
