@@ -1,3 +1,4 @@
+#include "ir/Words.h"
 #include "ir/text/Sections.h"
 #include "ir/text/Text.h"
 
@@ -155,11 +156,16 @@ bool GraphParser::parseNode() {
                             "'edge', an operation such as 0F3, or '}'");
   if (!lexer.takeOp(ref))
     return false;
-  if (isCommunication(ref.op) || isCopy(ref.op))
-    return lexer.errorAt(
-        where, isMessage(ref.op) ? "a message is no node of a graph"
-               : isCopy(ref.op)  ? "a copy is no node of a graph"
-                                 : "a collective is no node of a graph");
+  if (!isCompute(ref.op))
+    return lexer.errorAt(where, isMessage(ref.op) ? "a message is no node of "
+                                                    "a graph"
+                                : isCopy(ref.op)  ? "a copy is no node of a "
+                                                    "graph"
+                                : isCollective(ref.op)
+                                    ? "a collective is no node of a graph"
+                                    : nameOf(ref) +
+                                          " is no node of a graph, which has "
+                                          "what computes a microbatch");
   auto node = static_cast<Id>(graph.nodes.size());
   graph.nodes.push_back({0, ref.stage, ref.microbatch, ref.op});
   nodeLines.push_back(where);
@@ -211,50 +217,51 @@ bool GraphParser::checkStages() {
   plan.replicas = graph.replicas;
   plan.stages.swap(graph.stages);
   plan.edges.swap(graph.edges);
-  bool good = true;
+  SectionFaults faults(lexer);
   findHeaderFaults(plan, [&](const StructureFault &fault) {
     if (fault.part != StructureFault::Part::Plan) // a graph may be empty
-      good = lexer.errorAt(stageLines.at(fault), describe(plan, 0, fault));
+      faults.tell(stageLines.at(fault), describe(plan, 0, fault));
     return true;
   });
+  faults.finish();
   plan.stages.swap(graph.stages);
   plan.edges.swap(graph.edges);
-  return good;
+  return faults.none();
 }
 
 bool GraphParser::checkNodes(const NodeNames &names) {
-  bool good = true;
+  SectionFaults faults(lexer);
   for (Id i = 0; i < graph.nodes.size(); ++i) {
     Node &node = graph.nodes[i];
     if (node.stage >= graph.stages.size())
-      good = lexer.errorAt(nodeLines[i], nameOf(node) + " belongs to stage " +
-                                             llvm::Twine(node.stage) +
-                                             ", but there are " +
-                                             llvm::Twine(graph.stages.size()));
-    else if (node.microbatch != kNone && node.microbatch >= graph.microbatches)
-      good = lexer.errorAt(
-          nodeLines[i], nameOf(node) + " belongs to microbatch " +
-                            llvm::Twine(node.microbatch) + ", but there are " +
-                            llvm::Twine(graph.microbatches));
+      faults.tell(nodeLines[i],
+                  nameOf(node) + " belongs to " +
+                      tooHigh("stage", node.stage, graph.stages.size()));
+    else if (node.microbatch >= graph.microbatches)
+      faults.tell(nodeLines[i], nameOf(node) + " belongs to " +
+                                    tooHigh("microbatch", node.microbatch,
+                                            graph.microbatches));
     else if (!hasDuration[i])
       node.duration = graph.stages[node.stage].duration(node.op);
   }
   for (Id i : names.duplicates())
-    good = lexer.errorAt(nodeLines[i],
-                         nameOf(graph.nodes[i]) + " stands here a second time");
-  return good;
+    faults.tell(nodeLines[i],
+                nameOf(graph.nodes[i]) + " stands here a second time");
+  faults.finish();
+  return faults.none();
 }
 
 bool GraphParser::resolveUses(const NodeNames &names) {
-  bool good = true;
+  SectionFaults faults(lexer);
   graph.uses.reserve(uses.size());
   for (const Use &use : uses) {
     std::optional<Id> node = names.find(use.ref);
     if (!node)
-      good = lexer.errorAt(use.where, "there is no node " + nameOf(use.ref));
+      faults.tell(use.where, "there is no node " + nameOf(use.ref));
     graph.uses.push_back(node.value_or(0));
   }
-  return good;
+  faults.finish();
+  return faults.none();
 }
 
 } // namespace text

@@ -99,6 +99,15 @@ bool Lexer::error(const llvm::Twine &message) {
   return errorAt(here(), message);
 }
 
+bool Lexer::errorTwice(SourceLocation where, SourceLocation first,
+                       const llvm::Twine &what) {
+  if (where.line == lastFaultyLine)
+    return false;
+  errorAt(where, what + " stands here a second time");
+  diagnostics.lastError().note("it stands here first", first);
+  return false;
+}
+
 bool Lexer::unexpected(const char *what) {
   if (atEnd())
     return error(llvm::Twine("expected ") + what + ", found the end of the " +

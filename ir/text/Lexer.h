@@ -58,6 +58,11 @@ public:
   /// Tells a fault at the next token, or at `where`. Always returns false.
   bool error(const llvm::Twine &message);
   bool errorAt(SourceLocation where, const llvm::Twine &message);
+  /// Tells that `what` stands at `where` though it stood at `first` before.
+  /// Always returns false.
+  bool errorTwice(SourceLocation where, SourceLocation first,
+                  const llvm::Twine &what);
+  Diagnostics &sink() { return diagnostics; }
   /// Tells that `what` was expected. Always returns false.
   bool unexpected(const char *what);
 

@@ -2,6 +2,7 @@
 #include "ir/text/Text.h"
 
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/ADT/StringMap.h"
 
 namespace sluice {
 
@@ -174,7 +175,7 @@ private:
   bool parseBuffer(RankPlan &rank);
   bool parseBufferKind(BufferKind &kind);
   bool parseOp(RankPlan &rank);
-  bool parseClause(RankPlan &rank, PlanOp &op);
+  bool parseClause(RankPlan &rank, PlanOp &op, Keys &seen);
   bool parsePlace(PlanOp &op);
   void check();
   SourceLocation at(const StructureFault &fault, const RankLines *rank) const;
@@ -186,6 +187,8 @@ private:
   SourceLocation opened = {};
   std::vector<SourceLocation> channelLines, collectiveLines;
   std::vector<RankLines> rankLines;
+  Keys keys, rankKeys;
+  llvm::StringMap<SourceLocation> runKeys;
   uint32_t nextChannel = 0, nextCollective = 0, nextRank = 0, nextBuffer = 0,
            nextOp = 0;
 };
@@ -207,8 +210,12 @@ void PlanParser::parse() {
 }
 
 bool PlanParser::parseStatement() {
+  static constexpr llvm::StringRef kLists[] = {"stage",   "edge",       "run",
+                                               "channel", "collective", "rank"};
   if (std::optional<bool> stageLine = stageLines.parse(lexer))
     return *stageLine;
+  if (!llvm::is_contained(kLists, lexer.peek()) && !keys.isFirst(lexer))
+    return false;
   if (lexer.accept("model"))
     return lexer.takeName(plan.model, "a name");
   if (lexer.accept("schedule"))
@@ -237,7 +244,14 @@ bool PlanParser::parseStatement() {
 
 bool PlanParser::parseRun() {
   auto &[key, value] = plan.run.emplace_back();
-  return lexer.takeName(key, "a key") && lexer.takeName(value, "a value");
+  SourceLocation where = lexer.here();
+  llvm::StringRef written = lexer.peek();
+  if (!lexer.takeName(key, "a key"))
+    return false;
+  auto [first, isNew] = runKeys.try_emplace(key, where);
+  if (!isNew)
+    return lexer.errorTwice(where, first->second, "'" + written + "'");
+  return lexer.takeName(value, "a value");
 }
 
 bool PlanParser::parseChannel() {
@@ -284,12 +298,16 @@ bool PlanParser::parseRank() {
   if (!lexer.take("{") || !lexer.finishLine())
     return false;
   nextBuffer = nextOp = 0;
+  rankKeys = Keys();
   return parseBlock(lexer, lexer.previous(), [&] {
     return parseRankStatement(plan.ranks.back(), lines);
   });
 }
 
 bool PlanParser::parseRankStatement(RankPlan &rank, RankLines &lines) {
+  bool isList = lexer.peek() == "buffer" || llvm::isDigit(lexer.peek()[0]);
+  if (!isList && !rankKeys.isFirst(lexer))
+    return false;
   if (lexer.accept("streams"))
     return parseStreams(rank);
   if (lexer.accept("arena"))
@@ -345,8 +363,9 @@ bool PlanParser::parseOp(RankPlan &rank) {
   op.op = ref.op;
   op.stage = ref.stage;
   op.microbatch = ref.microbatch;
+  Keys seen;
   while (!lexer.atEnd())
-    if (!parseClause(rank, op))
+    if (!parseClause(rank, op, seen))
       return false;
   return true;
 }
@@ -371,7 +390,11 @@ bool PlanParser::parsePlace(PlanOp &op) {
   return true;
 }
 
-bool PlanParser::parseClause(RankPlan &rank, PlanOp &op) {
+bool PlanParser::parseClause(RankPlan &rank, PlanOp &op, Keys &seen) {
+  const auto *access = llvm::find(kAccesses, lexer.peek());
+  bool isAccess = access != std::end(kAccesses); // these may take turns
+  if (!isAccess && !seen.isFirst(lexer))
+    return false;
   if (lexer.accept("wait")) {
     do
       if (!lexer.takeId(rank.waits.emplace_back(), "an operation"))
@@ -379,8 +402,7 @@ bool PlanParser::parseClause(RankPlan &rank, PlanOp &op) {
     while (lexer.accept(","));
     return true;
   }
-  const auto *access = llvm::find(kAccesses, lexer.peek());
-  if (access == std::end(kAccesses)) {
+  if (!isAccess) {
     bool place = lexer.peek() == "stream" || lexer.peek() == "channel" ||
                  lexer.peek() == "collective" || lexer.peek() == "group";
     return place ? parsePlace(op)
@@ -423,19 +445,20 @@ SourceLocation PlanParser::at(const StructureFault &fault,
 }
 
 void PlanParser::check() {
-  bool good = true;
+  SectionFaults faults(lexer);
   const RankLines *lines = nullptr;
   Id number = 0;
   FaultSink tell = [&](const StructureFault &fault) {
-    good = lexer.errorAt(at(fault, lines), describe(plan, number, fault));
+    faults.tell(at(fault, lines), describe(plan, number, fault));
     return true;
   };
   findHeaderFaults(plan, tell);
-  for (Id rank = 0; good && rank < plan.ranks.size(); ++rank) {
+  for (Id rank = 0; faults.none() && rank < plan.ranks.size(); ++rank) {
     lines = &rankLines[rank];
     number = rank;
     findRankFaults(plan, rank, tell);
   }
+  faults.finish();
 }
 
 } // namespace text

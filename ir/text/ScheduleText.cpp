@@ -70,8 +70,11 @@ void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
   unsigned errorsBefore = lexer.errorCount();
   uint32_t nextRank = 0;
   SourceLocation warmupLine = {};
+  Keys keys;
   schedule.firstOfRank = {0};
   parseBlock(lexer, lexer.previous(), [&] {
+    if (lexer.peek() != "rank" && !keys.isFirst(lexer))
+      return false;
     if (lexer.accept("name"))
       return lexer.takeName(schedule.name, "a name");
     if (lexer.accept("warmup")) {

@@ -6,8 +6,11 @@
 #include "ir/Plan.h"
 #include "ir/PlanStructure.h"
 #include "ir/Schedule.h"
+#include "ir/text/Faults.h"
 #include "ir/text/Lexer.h"
 #include "ir/text/Text.h"
+
+#include "llvm/ADT/SmallVector.h"
 
 #include <functional>
 #include <optional>
@@ -22,6 +25,35 @@ void parseGraph(Lexer &lexer, Graph &graph);
 void parseSchedule(Lexer &lexer, const Graph &graph, bool graphIsGood,
                    Schedule &schedule, OpLocations &ops);
 void parsePlan(Lexer &lexer, Plan &plan, OpLocations &ops);
+
+/// The keys of a block or a line that stand there once.
+class Keys {
+public:
+  /// Whether the next token stands for the first time; tells where it does not.
+  bool isFirst(Lexer &lexer);
+
+private:
+  llvm::SmallVector<std::pair<llvm::StringRef, SourceLocation>, 4> seen;
+};
+
+/// What is wrong with a section that could be read: the first fault of each
+/// line, up to a limit.
+class SectionFaults {
+public:
+  explicit SectionFaults(Lexer &lexer) : faults(lexer.sink()) {}
+  void tell(SourceLocation where, const llvm::Twine &message) {
+    if (where.line != lastLine && faults.admits(where))
+      faults.tell(where, message.str());
+    lastLine = where.line;
+  }
+  bool none() const { return faults.seen() == 0; }
+  /// Says how many were not told.
+  void finish() { faults.finish(); }
+
+private:
+  Faults faults;
+  uint32_t lastLine = 0;
+};
 
 /// Reads the lines of a block up to its `}`. `statement` reads a line from its
 /// first token and returns false after a fault. False if the block is not
@@ -50,7 +82,7 @@ public:
 private:
   bool parseTimeUnit(Lexer &lexer);
   bool parseStage(Lexer &lexer);
-  bool parseField(Lexer &lexer, Stage &stage, uint32_t &seen);
+  bool parseField(Lexer &lexer, Stage &stage, Keys &seen);
   bool parseEdge(Lexer &lexer);
   bool parseReplicas(Lexer &lexer);
 
@@ -60,6 +92,7 @@ private:
   std::vector<StageEdge> &edges;
   std::vector<SourceLocation> stageLines, edgeLines;
   uint32_t nextStage = 0;
+  Keys keys;
   bool timeRead = false; ///< too late to change the unit
 };
 

@@ -118,7 +118,24 @@ bool parseBlock(Lexer &lexer, SourceLocation opened,
                                "the text");
 }
 
+bool Keys::isFirst(Lexer &lexer) {
+  llvm::StringRef key = lexer.peek();
+  if (key.starts_with("\""))
+    key = "\""; // a description, whatever it says
+  for (const auto &[other, where] : seen)
+    if (other == key)
+      return lexer.errorTwice(lexer.here(), where, "'" + lexer.peek() + "'");
+  seen.emplace_back(key, lexer.here());
+  return true;
+}
+
 std::optional<bool> StageLines::parse(Lexer &lexer) {
+  llvm::StringRef key = lexer.peek();
+  if (key == "time_unit" && timeRead)
+    return lexer.error("the time unit stands after a time");
+  if ((key == "time_unit" || key == "microbatches" || key == "replicas") &&
+      !keys.isFirst(lexer))
+    return false;
   if (lexer.accept("time_unit"))
     return parseTimeUnit(lexer);
   if (lexer.accept("microbatches"))
@@ -141,8 +158,6 @@ bool StageLines::parseReplicas(Lexer &lexer) {
 }
 
 bool StageLines::parseTimeUnit(Lexer &lexer) {
-  if (timeRead)
-    return lexer.error("the time unit stands after a time");
   for (TimeUnit unit : {TimeUnit::Unit, TimeUnit::Seconds})
     if (lexer.accept(timeUnitName(unit))) {
       timeUnit = unit;
@@ -156,7 +171,7 @@ bool StageLines::parseStage(Lexer &lexer) {
   Stage &stage = stages.emplace_back();
   if (!lexer.takeIndex("stage", nextStage))
     return false;
-  uint32_t seen = 0;
+  Keys seen;
   while (!lexer.atEnd())
     if (!parseField(lexer, stage, seen))
       return false;
@@ -186,51 +201,30 @@ static bool parsePolicy(Lexer &lexer, RecomputePolicy &policy) {
   return lexer.unexpected("'none', 'selective' or 'full'");
 }
 
-bool StageLines::parseField(Lexer &lexer, Stage &stage, uint32_t &seen) {
-  // One bit a field; what stands in the table has the low ones.
-  enum : uint32_t {
-    Offload = 25,
-    Policy,
-    TiedTo,
-    Description,
-    Layers,
-    NoBackward,
-    At
-  };
-  static_assert(std::size(kFields) <= Offload);
-  auto first = [&](uint32_t bit) {
-    bool before = seen >> bit & 1;
-    seen |= 1u << bit;
-    return !before ||
-           lexer.error("a stage gives '" + lexer.peek() + "' a second time");
-  };
-  if (lexer.peek() == "layers")
-    return first(Layers) && lexer.take("layers") && parseLayers(lexer, stage);
-  if (lexer.peek() == "at")
-    return first(At) && lexer.take("at") && parseLocation(lexer, stage);
-  if (lexer.peek() == "tied_to")
-    return first(TiedTo) && lexer.take("tied_to") &&
-           lexer.takeId(stage.tiedTo, "a stage");
-  if (lexer.peek() == "recompute_policy")
-    return first(Policy) && lexer.take("recompute_policy") &&
-           parsePolicy(lexer, stage.recomputePolicy);
-  if (lexer.peek() == "offload") {
+bool StageLines::parseField(Lexer &lexer, Stage &stage, Keys &seen) {
+  if (!seen.isFirst(lexer))
+    return false;
+  if (lexer.accept("layers"))
+    return parseLayers(lexer, stage);
+  if (lexer.accept("at"))
+    return parseLocation(lexer, stage);
+  if (lexer.accept("tied_to"))
+    return lexer.takeId(stage.tiedTo, "a stage");
+  if (lexer.accept("recompute_policy"))
+    return parsePolicy(lexer, stage.recomputePolicy);
+  if (lexer.accept("offload")) {
     stage.offload = true;
-    return first(Offload) && lexer.take("offload");
+    return true;
   }
-  if (lexer.peek() == "no_backward") {
+  if (lexer.accept("no_backward")) {
     stage.backward = false;
-    return first(NoBackward) && lexer.take("no_backward");
+    return true;
   }
   if (lexer.peek().starts_with("\""))
-    return first(Description) &&
-           lexer.takeName(stage.description, "a description");
-  for (uint32_t i = 0; i < std::size(kFields); ++i) {
-    const StageField &field = kFields[i];
-    if (lexer.peek() != field.name)
+    return lexer.takeName(stage.description, "a description");
+  for (const StageField &field : kFields) {
+    if (!lexer.accept(field.name))
       continue;
-    if (!first(i) || !lexer.take(field.name))
-      return false;
     if (field.time)
       return takeTime(lexer, stage.*field.time);
     if (field.count)

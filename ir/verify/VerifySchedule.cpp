@@ -52,12 +52,15 @@ private:
 
   void checkNodes() {
     for (const Node &node : graph.nodes) {
-      if (static_cast<unsigned>(node.op) >= kOpCount || !isCompute(node.op))
+      if (static_cast<unsigned>(node.op) >= kOpCount)
         tell(FindingKind::Malformed, {},
              "node " + std::to_string(&node - graph.nodes.data()) +
-                 " of the graph is of kind " +
-                 std::to_string(static_cast<unsigned>(node.op)) +
-                 ", which computes nothing");
+                 " of the graph is of unknown kind " +
+                 std::to_string(static_cast<unsigned>(node.op)));
+      else if (!isCompute(node.op))
+        tell(FindingKind::Malformed, {},
+             opName(node.op, node.stage, node.microbatch) +
+                 " is a node of the graph, but computes nothing");
       else if (node.stage >= graph.stages.size() ||
                node.microbatch >= graph.microbatches)
         tell(FindingKind::Malformed, {},

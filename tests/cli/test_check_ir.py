@@ -122,5 +122,15 @@ class CheckIr(ToolTest):
             "                    ^\n"
             "refused: 3 operations on 1 rank, progress rank\n"))
 
+    def test_of_very_many_faults_some_are_told(self):
+        ops = "".join(f"    {k}: 0F{k} stream 7\n" for k in range(2000))
+        plan = f"sluice-ir 1\nplan {{\n  microbatches 2000\n  stage 0\n  rank 0 {{\n    streams compute\n{ops}  }}\n}}\n"
+        nodes = "".join(f"  7F{k}\n" for k in range(2000))
+        for content, line in ((plan, 107), (f"sluice-ir 1\ngraph {{\n  stage 0\n{nodes}}}\n", 104)):
+            told = [line for line in run("check", "-", stdin=content).stdout.splitlines() if ": error: " in line]
+            self.assertEqual(len(told), 101)
+            self.assertRegex(told[-1], f"^-:{line}:[0-9]+: error: and 1900 more faults, the first of them here$")
+
+
 
 main()
