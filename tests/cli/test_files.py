@@ -132,6 +132,13 @@ class Files(ToolTest):
                                 f"'{self.folder}/data.txt' and 'data.txt'; name it with --data=FILE\n")
         self.ok("run", "job.plan", "--data=jobs/data.txt", "-q", cwd=self.folder)
 
+    def test_a_text_is_of_less_than_4_gib(self):
+        path = self.folder / "long.csv"
+        with open(path, "wb") as file:
+            file.truncate(1 << 32)
+        self.assertEqual(self.refused(1, "check", path),
+                         f"error: '{path}' has 4294967296 bytes, a text at most 4294967295\n")
+
     def test_devices_never_end(self):
         for command in ("check", "compile", "report", "run"):
             self.assertEqual(self.refused(1, command, "/dev/zero"),

@@ -3,6 +3,7 @@
 #include "ir/AsideFile.h"
 #include "ir/Ops.h"
 #include "ir/PlanFile.h"
+#include "ir/Words.h"
 #include "ir/text/Actions.h"
 #include "ir/text/Text.h"
 
@@ -97,6 +98,11 @@ Status readInput(const std::string &name, Input &input) {
   if (!buffer)
     return Status::input("cannot open '" + escaped(name) +
                          "': " + buffer.getError().message());
+  constexpr uint64_t kMostBytes = ~uint32_t(0); // places are of 32 bits
+  if ((*buffer)->getBufferSize() > kMostBytes)
+    return Status::input("'" + escaped(name) + "' has " +
+                         counted((*buffer)->getBufferSize(), "byte") +
+                         ", a text at most " + number(kMostBytes));
   input.text = (*buffer)->getBuffer().str();
   input.kind = kindOf(name, input.text);
   return Status();
