@@ -388,31 +388,16 @@ static void printOverview(llvm::raw_ostream &out) {
          "3 the environment\n";
 }
 
-namespace {
-/// A part of the contract that does not exist yet: a command, or a flag of one.
-struct Planned {
-  llvm::StringRef command, flag;
-};
-} // namespace
-
-static constexpr Planned kPlanned[] = {
-    {"view", ""}, {"tune", ""}, {"profile", ""}, {"explain", ""}, {"diff", ""},
-};
+/// Commands of the contract that do not exist yet.
+static constexpr llvm::StringRef kPlanned[] = {"view", "tune", "profile",
+                                               "explain", "diff"};
 
 /// What the command line asks for that is planned only; empty if nothing.
 static std::string plannedOnly(llvm::ArrayRef<const char *> arguments) {
   llvm::StringRef command = arguments.front();
-  for (const Planned &planned : kPlanned) {
-    if (planned.command != command)
-      continue;
-    if (planned.flag.empty())
-      return ("the command '" + command + "'").str();
-    for (llvm::StringRef argument : arguments.drop_front())
-      if (argument.consume_front("-") &&
-          argument.ltrim('-').split('=').first == planned.flag)
-        return "--" + planned.flag.str();
-  }
-  return "";
+  return llvm::is_contained(kPlanned, command)
+             ? ("the command '" + command + "'").str()
+             : "";
 }
 
 /// What LLVM cannot go on after: for one, output that cannot be written when
