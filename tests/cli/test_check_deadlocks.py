@@ -1,10 +1,11 @@
 """`check` of schedule CSVs that deadlock: witnesses, fixes, buffering."""
 
 import re
+import resource
 
 import sluice
 from schedule_csv import CheckCsv, f_then_b, naive, one_f_one_b, parse, text
-from sluice import chain, run
+from sluice import SANITIZED, chain, run
 
 
 class Deadlocks(CheckCsv):
@@ -142,7 +143,7 @@ class Fixes(CheckCsv):
             "-:1:27: note: rank 0 reaches 0RECV_B0 only after 0SEND_F1\n" + first + receive +
             "-:1:18: note: in one group: (0SEND_F1;0RECV_B0)BATCH_P2P\n" + first + send +
             "note: or leave the messages of the file out: they are then added in an order that holds "
-            "(sluice compile --emit=torch-csv-comms writes it)\n"
+            "(sluice compile SPEC --emit=torch-csv-comms writes it, of a spec with pipeline: {schedule: {csv: FILE}})\n"
             "refused: 16 operations on 2 ranks, progress rank, least buffering 1; under edge it does not deadlock\n"))
 
 
@@ -236,7 +237,7 @@ class ManyFixes(CheckCsv):
                         first["message"])
         self.assertEqual(first["notes"][-1]["message"],
                          "leave the messages of the file out: they are then added in an order that holds (sluice "
-                         "compile --emit=torch-csv-comms writes it)")
+                         "compile SPEC --emit=torch-csv-comms writes it, of a spec with pipeline: {schedule: {csv: FILE}})")
         for error in answer["errors"]:
             self.assertNotIn("post ", error["message"])
         # Both named cures are ones, and the buffering is the least.
@@ -306,6 +307,17 @@ class SendWaits(CheckCsv):
             self.assertEqual((note["line"], note["column"]), (row + 1, csv.splitlines()[row].index(cell) + 1))
         self.assertTrue(self.check(csv.replace("1WAIT_SEND_B0,1RECV_F1", "1RECV_F1,1WAIT_SEND_B0"),
                                    "--progress=edge")["ok"])
+
+    def test_very_many_waits(self):
+        # What the story of a deadlock costs must not grow with the row and its
+        # waits both: that took minutes.
+        rows = naive([f_then_b(2, 20000)[0], one_f_one_b(2, 20000)[1]])
+        csv = text([[cell for each in row for cell in
+                     ([each, each.replace("SEND", "WAIT_SEND")] if "SEND" in each else [each])] for row in rows])
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        done = run("check", "-", stdin=csv)
+        self.assertLess(resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before, 200 if SANITIZED else 40)
+        self.assertIn(", and its WAIT_SENDs: they are then added", done.stdout)
 
     def test_a_wait_for_nothing(self):
         csv = "0F0,0WAIT_SEND_F0,0SEND_F0,0RECV_B0,0B0\n1RECV_F0,1F0,1B0,1SEND_B0\n"

@@ -93,11 +93,14 @@ private:
     if (!llvm::is_contained(rank.waitsOf(from.index), to.index))
       return std::nullopt;
     std::span<const Aside> asides = csv.actions.asidesOf(from.rank);
-    uint32_t position = csv.actions.firstOfRank[from.rank] + from.index;
-    for (size_t i = asides.size(); i-- > 0;) {
-      std::optional<OpRef> send = sendOf(asides[i]);
-      if (asides[i].before <= position && send &&
-          nameOf(*send) == csv.nameAt(to))
+    uint32_t first = csv.actions.firstOfRank[from.rank];
+    auto end = std::ranges::upper_bound(asides, first + from.index, {},
+                                        &Aside::before);
+    for (size_t i = end - asides.begin(); i-- > 0;) {
+      if (asides[i].before <= first + to.index)
+        return std::nullopt; // it would wait for what stands behind it
+      if (std::optional<OpRef> send = sendOf(asides[i]);
+          send && isNamed(opAt(to), *send))
         return i;
     }
     return std::nullopt;
@@ -116,9 +119,16 @@ private:
       note(std::string(notes.size() > finding.story.size() || finding.fix
                            ? "or "
                            : "") +
-           "leave the messages of the file out: they are then added in an "
-           "order that holds (sluice compile --emit=torch-csv-comms writes "
-           "it)");
+           "leave the messages of the file out" +
+           (waitsForSends() ? ", and its WAIT_SENDs" : "") +
+           ": they are then added in an order that holds (sluice compile SPEC "
+           "--emit=torch-csv-comms writes it, of a spec with pipeline: "
+           "{schedule: {csv: FILE}})");
+  }
+
+  bool waitsForSends() const {
+    return llvm::any_of(csv.actions.asides,
+                        [](const Aside &aside) { return !!sendOf(aside); });
   }
 
   /// An operation, and which of its row's asides holds it back.
@@ -130,6 +140,8 @@ private:
   /// Whether fewer deadlocks are left where the wait stands behind what it
   /// holds back.
   bool helpsMoved(const Held &of) {
+    if (trials == 0)
+      return false; // a trial is as long as the row
     CsvTrial trial(csv, of.op.rank);
     trial.move(trial.cellOfAside(of.wait), trial.cellOf(of.op.index),
                /*behind=*/true);
@@ -270,16 +282,19 @@ private:
       note(wordsOf(*best), csv.locate(best->moved));
   }
 
+  static bool isNamed(const PlanOp &op, const OpRef &name) {
+    return op.op == name.op && op.stage == name.stage &&
+           op.microbatch == name.microbatch;
+  }
+
   static Id peerOf(const PlanOp &op) {
     return isWithLater(op.op) ? op.stage + 1 : op.stage - 1;
   }
 
   std::optional<OpPlace> find(Id rank, const OpRef &name) const {
     const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
-    auto at = llvm::find_if(ops, [&](const PlanOp &op) {
-      return op.op == name.op && op.stage == name.stage &&
-             op.microbatch == name.microbatch;
-    });
+    auto at =
+        llvm::find_if(ops, [&](const PlanOp &op) { return isNamed(op, name); });
     if (at == ops.end())
       return std::nullopt;
     return OpPlace{rank, static_cast<uint32_t>(at - ops.begin())};
