@@ -95,7 +95,13 @@ std::string meaningOf(llvm::StringRef text, char separator) {
     return "letters are capital, as in " + shown(text.upper());
   if (!hasStage && isAction("0" + text.str()))
     return "its stage is missing, which stands first, as in 0" + shown(text);
-  if (hasStage && (type.starts_with("SEND_") || type.starts_with("RECV_")))
+  if (std::optional<Aside> of = parseAside(text.rtrim("0123456789"));
+      of && !sendOf(*of))
+    return "it is of a stage, without a microbatch: " + nameOf(*of);
+  if (hasStage && type.starts_with("WAIT_SEND"))
+    return "waits for sends are WAIT_SEND_F and WAIT_SEND_B, with a "
+           "microbatch: 0WAIT_SEND_F3";
+  if (hasStage && (type.starts_with("SEND") || type.starts_with("RECV")))
     return "messages are SEND_F and RECV_F (activations), SEND_B and RECV_B "
            "(gradients, also of a split backward), with a microbatch: 0SEND_F3";
   if (text.starts_with("(") && text.ends_with(")"))
@@ -229,6 +235,10 @@ private:
     bool isPair = inner.consume_back(kPairEnd);
     if (!isPair && !inner.consume_back(kBatchEnd)) {
       noGroup(text);
+      return;
+    }
+    if (inner.trim().empty()) {
+      fail(text, "'" + shown(text) + "' has no members");
       return;
     }
     auto first = static_cast<uint32_t>(actions.list.size());

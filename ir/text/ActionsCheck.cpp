@@ -153,8 +153,8 @@ void ActionCheck::checkMessages() {
     Id peer = peerOf(action.op, action.stage);
     if (peer == kNone)
       fail(rank, action,
-           " has no stage at its other end: there are " + number(stages) +
-               " stages");
+           std::string(" has no stage at its other end: there ") +
+               (stages == 1 ? "is " : "are ") + counted(stages, "stage"));
     else if (rankOfStage[peer] == rank)
       fail(rank, action,
            " goes nowhere: stage " + number(peer) + " is on rank " +

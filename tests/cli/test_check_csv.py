@@ -272,11 +272,28 @@ class Lists(CheckCsv):
                  "1SEND_F0 is on rank 0, but rank 1 computes stage 1", 1, 5)
 
     def test_no_action(self):
-        for cell in ("0F0xyz", "0F-1", "0X1", "0F", "0STEP", "0R0", "0UNSHARD3"):
+        for cell in ("0F0xyz", "0F-1", "0X1", "0F", "0STEP", "0R0"):
             with self.subTest(cell=cell):
                 self.one(f"0F0,{cell},0B0\n1F0,1B0\n", "malformed",
                          f"'{cell}' is not an operation; they are written 0F3 (stage, one of F, B, I, W, microbatch)",
                          1, 5)
+
+    def test_names_that_are_nearly_right(self):
+        message = "messages are SEND_F and RECV_F (activations), SEND_B and RECV_B (gradients, also of a split backward), " \
+                  "with a microbatch: 0SEND_F3"
+        wait = "waits for sends are WAIT_SEND_F and WAIT_SEND_B, with a microbatch: 0WAIT_SEND_F3"
+        stage = "it is of a stage, without a microbatch: "
+        for cell, told in (("0UNSHARD3", stage + "0UNSHARD"), ("0REDUCE_GRAD3", stage + "0REDUCE_GRAD"),
+                           ("0SEND0", message), ("0RECVF0", message), ("0WAIT_SENDF0", wait), ("0WAIT_SEND_F", wait)):
+            with self.subTest(cell=cell):
+                self.one(f"0F0,{cell},0B0\n1F0,1B0\n", "malformed", f"'{cell}' is not an operation; {told}", 1, 5)
+
+    def test_groups_without_members(self):
+        for cell in ("()BATCH_P2P", "( )OVERLAP_F_B"):
+            self.one(f"0F0,{cell},0B0\n1F0,1B0\n", "malformed", f"'{cell}' has no members", 1, 5)
+
+    def test_a_message_of_the_only_stage(self):
+        self.one("0F0,0SEND_F0\n", "malformed", "0SEND_F0 has no stage at its other end: there is 1 stage", 1, 5)
 
     def test_a_first_cell_that_is_no_action(self):
         self.one("0F0xyz,0B0\n", "malformed",
@@ -451,13 +468,29 @@ class Lists(CheckCsv):
         early = ("1REDUCE_GRAD stands before 1B1, whose gradients PyTorch then neither scales nor reduces; move it to the "
                  "end of the row")
         self.assertEqual(warnings([rows[0], rows[1][:at] + ["1REDUCE_GRAD"] + rows[1][at:]]),
-                         [("missing", early, "1B1", 2)])
+                         [("missing", early, "1REDUCE_GRAD", 2)])
         rows[1].append("1REDUCE_GRAD")
         self.assertEqual(warnings(rows), [])
         rows[1].append("1WAIT_REDUCE_GRAD")
         self.assertEqual(warnings(rows), [])
         rows[1].append("1REDUCE_GRAD")
         self.one(text(rows), "duplicate", "1REDUCE_GRAD stands twice", 2, len(",".join(rows[1][:-1])) + 2)
+
+    def test_reductions_of_a_file_without_messages(self):
+        def warnings(csv):
+            return [(warning["message"], warning["line"], warning["column"]) for warning in self.fine(csv)["warnings"]]
+
+        self.assertEqual(warnings("0F0,0REDUCE_GRAD,0B0\n1F0,1B0,1REDUCE_GRAD\n"),
+                         [("0REDUCE_GRAD stands before 0B0, whose gradients PyTorch then neither scales nor reduces; move "
+                           "it to the end of the row", 1, 5)])
+        self.assertEqual(warnings("0F0\n1F0,1REDUCE_GRAD\n"),
+                         [("1REDUCE_GRAD reduces nothing: stage 1 has no backward", 2, 5)])
+
+    def test_of_very_many_warnings_some_are_told(self):
+        warnings = self.fine("0F0\n" + "\n" * 300 + "1F0\n")["warnings"]
+        self.assertEqual(len(warnings), 101)
+        self.assertEqual((warnings[-1]["message"], warnings[-1]["line"], warnings[-1]["column"]),
+                         ("and 200 more warnings, the first of them here", 102, 1))
 
     def test_reductions_of_another_rank(self):
         rows = naive(f_then_b(2, 2))

@@ -64,10 +64,12 @@ public:
   void check() {
     lastBackward.assign(plan.stages.size(), kNone);
     reduced.assign(plan.stages.size(), kNone);
+    reduction.assign(plan.stages.size(), kNone);
     for (Id rank = 0; rank < csv.actions.ranks(); ++rank)
       checkRow(rank);
     if (warnings > kMost)
-      warn({}, "and " + std::to_string(warnings - kMost) + " more warnings");
+      warn(firstUntold, "and " + std::to_string(warnings - kMost) +
+                            " more warnings, the first of them here");
     if (duplicates > kMost)
       twice(result.errors.back().place,
             "and " + std::to_string(duplicates - kMost) +
@@ -90,11 +92,11 @@ private:
            "row " + std::to_string(csv.lines[rank].where.line) +
                " computes nothing: rank " + std::to_string(rank) + " is idle");
     reductions(rank);
-    // A file without messages gets its reductions from PyTorch.
-    if (csv.actions.hasMessages)
-      for (Id stage : trained)
-        if (reduced[stage] == kNone || reduced[stage] <= lastBackward[stage])
-          unreduced(rank, stage);
+    for (Id stage : trained)
+      if (reduced[stage] != kNone && reduced[stage] <= lastBackward[stage])
+        early(rank, stage);
+      else if (reduced[stage] == kNone && csv.actions.hasMessages)
+        unreduced(rank, stage); // PyTorch adds what a file without lacks
   }
 
   void reductions(Id rank) {
@@ -106,22 +108,30 @@ private:
       if (at != kNone && ++duplicates <= kMost)
         twice(csv.placeOfAside(rank, i), nameOf(asides[i]) + " stands twice");
       at = asides[i].before - csv.actions.firstOfRank[rank];
+      reduction[asides[i].stage] = static_cast<Id>(i);
+      if (lastBackward[asides[i].stage] == kNone)
+        tell(csv.placeOfAside(rank, i),
+             nameOf(asides[i]) + " reduces nothing: stage " +
+                 std::to_string(asides[i].stage) + " has no backward");
     }
+  }
+
+  std::string lastBackwardOf(Id rank, Id stage) const {
+    return csv.nameAt({rank, lastBackward[stage]});
+  }
+
+  void early(Id rank, Id stage) {
+    verify::OpPlace at = csv.placeOfAside(rank, reduction[stage]);
+    tell(at, csv.nameAt(at) + " stands before " + lastBackwardOf(rank, stage) +
+                 ", whose gradients PyTorch then neither scales nor reduces; "
+                 "move it to the end of the row");
   }
 
   void unreduced(Id rank, Id stage) {
     std::string number = std::to_string(stage);
-    std::span<const Action> row = csv.actions.rank(rank);
-    const Action &last = row[lastBackward[stage]];
-    if (reduced[stage] != kNone)
-      return tell(verify::OpPlace{rank, lastBackward[stage]},
-                  number + "REDUCE_GRAD stands before " +
-                      opName(last.op, last.stage, last.microbatch) +
-                      ", whose gradients PyTorch then neither scales nor "
-                      "reduces; move it to the end of the row");
     tell(verify::OpPlace{rank, lastBackward[stage]},
          "there is no " + number + "REDUCE_GRAD behind " +
-             opName(last.op, last.stage, last.microbatch) +
+             lastBackwardOf(rank, stage) +
              ": PyTorch takes a file with messages as it stands, and then "
              "neither scales nor reduces the gradients of stage " +
              number + "; end the row with " + number + "REDUCE_GRAD");
@@ -134,6 +144,8 @@ private:
   void tell(std::optional<verify::OpPlace> place, std::string message) {
     if (++warnings <= kMost)
       warn(place, std::move(message));
+    else if (!firstUntold)
+      firstUntold = place;
   }
   void warn(std::optional<verify::OpPlace> place, std::string message) {
     result.warnings.push_back(
@@ -144,10 +156,11 @@ private:
   const CsvSchedule &csv;
   const Plan &plan;
   verify::Result &result;
-  /// Per stage, positions in its row: of the last backward, and of the action
-  /// behind the REDUCE_GRAD.
-  std::vector<Id> lastBackward, reduced;
+  /// Per stage, positions in its row: of the last backward, of the action
+  /// behind the REDUCE_GRAD, and of that among the asides.
+  std::vector<Id> lastBackward, reduced, reduction;
   size_t warnings = 0, duplicates = 0;
+  std::optional<verify::OpPlace> firstUntold; ///< of the warnings
 };
 
 } // namespace
