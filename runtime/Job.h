@@ -67,8 +67,11 @@ struct JobOptions {
   Peers *peers = nullptr;
   /// With `peers`: lines that tell the job and must be the same in all.
   std::string identity;
-  /// With `peers`, may be null: the number of a signal that came ends the job.
+  /// May be null: the number of a signal that came ends the job; with
+  /// `checkpointDirectory` after the step in progress, whose checkpoint is
+  /// written if that takes no more than `signalGraceSeconds`.
   const std::atomic<int> *signal = nullptr;
+  double signalGraceSeconds = 60;
 };
 
 /// What a stage's calls took on the average, in seconds; 0 where none was made.

@@ -9,6 +9,7 @@
 #include "runtime/Executor.h"
 #include "runtime/Job.h"
 #include "runtime/Liaison.h"
+#include "runtime/OrderlyStop.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -65,7 +66,8 @@ struct JobState {
   uint64_t firstStep = 0;
   std::optional<CheckpointReader> resumed;
   std::optional<CheckpointWriter> checkpoints;
-  uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
+  std::unique_ptr<OrderlyStop> stop; ///< with checkpoints
+  uint64_t costBegin = 0;            ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
   std::unique_ptr<Liaison> liaison;      ///< with peers
@@ -126,6 +128,9 @@ Status visitWeights(const JobState &job, WeightsSink &sink);
 /// So many processes do not fit the plan.
 Status wrongCount(const Plan &plan, uint32_t processes);
 Status describeFailure(const Plan &plan, const JobFailure &failed);
+/// After the checkpoint that it names.
+Status describeStop(const JobState &job);
+Status describeSignal(int number);
 /// `stuck` is a rank that made no progress for the timeout.
 Status describeStuck(const Plan &plan, std::span<const StandingRow> rows,
                      Id stuck, double timeoutSeconds);

@@ -171,9 +171,34 @@ Status Liaison::over() const {
   return overStatus;
 }
 
+void Liaison::proposeStop(const StopProposal &proposal) {
+  const std::string text = startLetter(LetterKind::Stop).put(proposal).text;
+  for (Id to = 0; to < all.size(); ++to)
+    peers.post(to, text);
+}
+
+int Liaison::stopCause() const {
+  const std::lock_guard lock(mutex);
+  for (const Peer &peer : all)
+    if (peer.stop)
+      return peer.stop->cause;
+  return 0;
+}
+
+std::optional<uint64_t> Liaison::agreedStop() const {
+  const std::lock_guard lock(mutex);
+  uint64_t latest = 0;
+  for (const Peer &peer : all) {
+    if (!peer.stop)
+      return std::nullopt;
+    latest = std::max(latest, peer.stop->after);
+  }
+  return latest;
+}
+
 bool Liaison::endsEarly() const {
   const std::lock_guard lock(mutex);
-  return somebodyEnds || silence || (signalled && *signalled != 0);
+  return somebodyEnds || silence;
 }
 
 //===----------------------------------------------------------------------===//
@@ -207,6 +232,9 @@ bool Liaison::read(Id from, std::string_view text) {
   case LetterKind::Over:
     overStatus = readStatus(in);
     overCame = true;
+    return true;
+  case LetterKind::Stop:
+    peer.stop = in.get<StopProposal>();
     return true;
   case LetterKind::Ends:
     peer.early.reason = in.get<EarlyEnd::Reason>();
@@ -281,7 +309,7 @@ void Liaison::tick() {
   lastTick = now;
   beat(now);
   listenForSilence(now);
-  if (!endsEarly())
+  if (!endsEarly() && !(signalled && *signalled != 0))
     return;
   changed.notify_all();
   if (hooks.changed)

@@ -19,6 +19,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -66,6 +67,12 @@ struct EarlyEnd {
   StandingRow row;
 };
 
+/// When a process can stop because of a signal.
+struct StopProposal {
+  uint64_t after = 0; ///< the least number of steps that its ranks then have
+  int cause = 0;      ///< the signal
+};
+
 class Liaison final : private Peers::Listener {
 public:
   /// What the job does on hearing something. Called from the Peers' thread.
@@ -77,8 +84,8 @@ public:
   };
 
   /// A process that is not heard of for `timeoutSeconds` ends the job; not
-  /// positive: never. A number other than 0 in `signal`, which may be null, is
-  /// a signal that came and ends it too.
+  /// positive: never. While a number other than 0 is in `signal`, which may be
+  /// null, `changed` is called again and again.
   Liaison(Peers &others, double timeoutSeconds, const std::atomic<int> *signal,
           Hooks whatToDo);
   ~Liaison() override;
@@ -113,7 +120,14 @@ public:
   bool isOver() const;
   Status over() const;
 
-  /// Whether another rank, a signal or somebody's silence ends the job.
+  /// Tells all, also itself, when this process can stop.
+  void proposeStop(const StopProposal &proposal);
+  /// The signal for which somebody proposed to stop; 0: nobody did.
+  int stopCause() const;
+  /// The latest of what all proposed; none before all have.
+  std::optional<uint64_t> agreedStop() const;
+
+  /// Whether another rank or somebody's silence ends the job.
   bool endsEarly() const;
 
   /// How a job ended early, as one table and one sentence.
@@ -150,6 +164,7 @@ private:
     Status load;
     std::string job;
     bool reported = false;
+    std::optional<StopProposal> stop;
     bool offered = false;
     std::vector<HeldTensor> tensors;
     StandingRow row;

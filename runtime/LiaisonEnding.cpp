@@ -148,8 +148,10 @@ Departure leave(Peers &peers, const Status &own, double timeoutSeconds,
   liaison.tellLoaded(own, "");
   {
     std::unique_lock lock(mutex);
-    changed.wait(lock,
-                 [&] { return liaison.allLoaded() || liaison.endsEarly(); });
+    changed.wait(lock, [&] {
+      return liaison.allLoaded() || liaison.endsEarly() ||
+             (signal && *signal != 0);
+    });
   }
   Id whose = peers.self();
   Departure departure = {own, true, liaison.allLoaded()};

@@ -22,6 +22,7 @@ enum class LetterKind : uint8_t {
   Fetch,
   Piece,
   Over,
+  Stop,
   Ends,
   Dismissed
 };

@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import sluice
@@ -54,7 +55,9 @@ class Mpirun(ToolTest):
         return lines
 
 
-class Weights(Mpirun):
+class Training(Mpirun):
+    """A small gpt."""
+
     def setUp(self):
         super().setUp()
         self.data = self.folder / "data.txt"
@@ -64,6 +67,8 @@ class Weights(Mpirun):
         return self.write("job.yaml", GPT.format(ranks=ranks, schedule=schedule, chunks=chunks, replicas=replicas,
                                                  data=self.data, more=more))
 
+
+class Weights(Training):
     def check_same(self, processes, **options):
         spec = self.spec(**options)
         threads, here = self.folder / "threads", self.folder / "here"
@@ -113,6 +118,42 @@ class Weights(Mpirun):
         for backend in "host", "mpi":
             self.ok("run", spec, f"--backend={backend}", f"--save={self.folder / backend}", "-q")
         self.assertEqual((self.folder / "mpi").read_bytes(), (self.folder / "host").read_bytes())
+
+
+class Ended(Training):
+    """By a signal to the launcher or to one of the processes: all after the same step, with a checkpoint."""
+
+    def check(self, number, to_launcher, patience):
+        spec = self.spec(ranks=4, schedule="interleaved-1f1b", chunks=2)
+        own = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$@"'
+        command = ["mpirun", "--mca", "odls_base_sigkill_timeout", str(patience), "-n", "4", "bash", "-c", own, "bash",
+                   sluice.SLUICE, "run", spec, "--steps=1000000", "--checkpoint-dir=points"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=ENVIRONMENT,
+                                   stdin=subprocess.DEVNULL)
+        self.assertIn("step 1/", process.stderr.readline())
+        if to_launcher:
+            process.send_signal(number)
+        else:
+            os.kill(int((self.folder / "pid-2").read_text()), number)
+        _, told = process.communicate(timeout=60)
+        names = [path.name for path in (self.folder / "points").iterdir()]
+        self.assertEqual(len(names), 1, told)
+        steps = int(names[0].removeprefix("step-"))
+        self.assertEqual(told.count("error: the job was ended from outside by signal 15; "
+                                    f"points/step-{steps} holds its state after {steps} steps\n"), 1, told)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertEqual(self.left(), [])
+        here, threads = self.folder / "here", self.folder / "threads"
+        done = self.mpirun(4, "run", spec, f"--steps={steps + 2}", "--checkpoint-dir=points", f"--save={here}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.ok("run", spec, f"--steps={steps + 2}", f"--save={threads}", "-q")
+        self.assertEqual(here.read_bytes(), threads.read_bytes())
+
+    def test_the_launcher(self):
+        self.check(signal.SIGINT, to_launcher=True, patience=2)
+
+    def test_one_process(self):
+        self.check(signal.SIGTERM, to_launcher=False, patience=1)
 
 
 class Refused(Mpirun):

@@ -163,7 +163,7 @@ struct Flags {
   cl::opt<std::string> checkpointDir{
       "checkpoint-dir", cl::value_desc("dir"), cl::sub(run), cl::cat(category),
       cl::desc("write checkpoints there, the two newest are kept; where there "
-               "is one, go on from it")};
+               "is one, go on from it; SIGINT and SIGTERM end the run with one")};
   cl::opt<std::string> checkpointEvery{
       "checkpoint-every", cl::value_desc("n"), cl::sub(run), cl::cat(category),
       cl::desc("steps between checkpoints (default: one after the last step)")};

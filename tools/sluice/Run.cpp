@@ -253,6 +253,7 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   options.backend = processes.backend();
   options.peers = processes.peers();
   options.signal = &processes.signal();
+  options.signalGraceSeconds = processes.signalGrace(arguments.timeoutSeconds);
   options.devices = arguments.devices;
   options.graphs = arguments.graph;
   options.timeoutSeconds = arguments.timeoutSeconds;
@@ -270,6 +271,8 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   if (!status.ok())
     return processes.leave(fail(status), arguments.timeoutSeconds);
 
+  if (!arguments.checkpointDir.empty())
+    Processes::noteSignals();
   runtime::WeightsFile weights(arguments.save);
   runtime::JobResult result;
   status = runtime::runJob(plan, options, result,
