@@ -313,12 +313,15 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   job->world->abort();
   std::vector<StandingRow> rows;
   Status status;
+  Liaison::Verdict verdict;
   if (job->liaison) {
-    const Liaison::Verdict verdict = job->liaison->end(whyEarlyHere(snapshots));
+    verdict = job->liaison->end(whyEarlyHere(snapshots));
     rows = verdict.rows;
     result.speaks = verdict.speaks;
     status = describe(plan, verdict, job->options.timeoutSeconds);
   } else {
+    reportFlight(plan, *job);
+    collectFlight(plan, *job, result);
     status = whyEarly(snapshots);
     rows = rowsOf(snapshots);
     stopThreads();
@@ -326,6 +329,7 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   if (job->options.onStuck && result.speaks)
     job->options.onStuck(standingTable(plan, rows));
   if (job->liaison) {
+    passFlight(plan, *job, verdict, result);
     stopThreads();
     if (!result.speaks)
       job->liaison->awaitDismissal();
@@ -371,9 +375,12 @@ Status JobRunner::supervise(Watchdog &watchdog, JobResult &result,
 
 /// Process 0, once all others have told what they leave.
 Status JobRunner::finishFirst(JobResult &result, WeightsSink *weights) {
-  if (job->stop && job->stop->isEarly())
+  if (job->stop && job->stop->isEarly()) {
+    collectFlight(plan, *job, result);
     return describeStop(*job);
+  }
   collectResults(plan, *job, result);
+  collectFlight(plan, *job, result);
   return weights ? visitWeights(*job, *weights) : Status();
 }
 
@@ -382,6 +389,7 @@ Status JobRunner::finish(Watchdog &watchdog, JobResult &result,
                          WeightsSink *weights) {
   for (Id rank = job->firstHere; rank < job->firstHere + job->countHere; ++rank)
     job->ranks[rank].report = reportOf(*job, rank);
+  reportFlight(plan, *job);
   Liaison *const liaison = job->liaison.get();
   if (!liaison)
     return finishFirst(result, weights);
@@ -433,6 +441,7 @@ void JobRunner::meetOthers() {
                          },
                      .reported =
                          [state](Id rank, RankReport &&report) {
+                           const std::lock_guard lock(state->mutex);
                            state->ranks[rank].report = std::move(report);
                          }});
 }

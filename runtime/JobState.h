@@ -112,6 +112,9 @@ void countStepEnd(JobState &job, Id rank, const StepEnd &end);
 /// What `rank`, whose thread has ended, leaves behind.
 RankReport reportOf(const JobState &job, Id rank);
 
+/// Nanoseconds of a clock to ticks since the first start.
+void toTicks(Timeline &timeline);
+
 /// Turns the reports and step ends of all ranks into `result`.
 void collectResults(const Plan &plan, const JobState &job, JobResult &result);
 
@@ -120,6 +123,20 @@ Status tensorsHere(const JobState &job, std::vector<HeldTensor> &tensors);
 
 /// Visits all tensors in order of position, each once.
 Status visitWeights(const JobState &job, WeightsSink &sink);
+
+//===----------------------------------------------------------------------===//
+// What ranks did last, where it is asked for (JobFlight.cpp)
+//===----------------------------------------------------------------------===//
+
+/// That of the ranks of this process goes into their reports. What has not
+/// ended lasts until now.
+void reportFlight(const Plan &plan, JobState &job);
+/// All reports that are here go into `result`.
+void collectFlight(const Plan &plan, JobState &job, JobResult &result);
+/// Of a process that ends early: sends its own to the process that speaks, or
+/// is that and collects all.
+void passFlight(const Plan &plan, JobState &job,
+                const Liaison::Verdict &verdict, JobResult &result);
 
 //===----------------------------------------------------------------------===//
 // Sentences (JobEnding.cpp)

@@ -89,10 +89,10 @@ void Liaison::tellStepEnd(const StepEnd &end) {
   peers.post(0, startLetter(LetterKind::StepEnded).put(end).text);
 }
 
-void Liaison::tellReport(const RankReport &report) {
+void Liaison::tellReport(const RankReport &report, Id to) {
   LetterWriter out = startLetter(LetterKind::Report);
   write(out, report);
-  peers.post(0, std::move(out.text));
+  peers.post(to, std::move(out.text));
 }
 
 void Liaison::offer(std::vector<HeldTensor> tensors) {

@@ -11,6 +11,7 @@
 #define SLUICE_RUNTIME_LIAISON_H
 
 #include "ir/Status.h"
+#include "ir/Timeline.h"
 #include "runtime/Executor.h"
 #include "runtime/Peers.h"
 #include "runtime/Standing.h"
@@ -41,6 +42,7 @@ struct RankReport {
   std::vector<Id> stages;
   std::vector<StageCostSums> costs; ///< of each of these
   std::vector<OpTime> times;        ///< of the last step, by process 0's clock
+  std::vector<TimelineSpan> flight; ///< by the same clock, if asked for
 };
 
 /// A tensor that some rank holds.
@@ -105,7 +107,7 @@ public:
   Status loadVerdict(Id &whose) const;
 
   void tellStepEnd(const StepEnd &end);
-  void tellReport(const RankReport &report);
+  void tellReport(const RankReport &report, Id to = 0);
   /// Offers the tensors of this rank, which must stay until the job is over.
   void offer(std::vector<HeldTensor> tensors);
   /// Of process 0: whether all reports have come, and all offers if `weights`.
@@ -134,14 +136,18 @@ public:
   struct Verdict {
     bool speaks = false; ///< no process before this one tells it
     EarlyEnd::Reason reason = EarlyEnd::Reason::Asked;
-    Id rank = 0; ///< whom it is about
+    Id rank = 0;    ///< whom it is about
+    Id speaker = 0; ///< the process that speaks, as far as is known here
     std::string message;
     std::vector<StandingRow> rows;
   };
   /// Tells all others that this rank ends, and waits for what they say, for
   /// half a second at most: some may be gone.
   Verdict end(EarlyEnd own);
-  /// After that, where this process does not speak: waits until the one that
+  /// After that, of the process that speaks: waits for the reports of all
+  /// others that end, for a part of a second at most.
+  void awaitReports();
+  /// After `end`, where this process does not speak: waits until the one that
   /// does has spoken (`dismiss`), for some seconds at most, or after a signal
   /// less than one. Launchers end all processes soon after the first.
   void awaitDismissal();

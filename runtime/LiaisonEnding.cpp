@@ -14,7 +14,9 @@ static constexpr int64_t kLastWord = 400 * kMillisecond;
 /// How long one that does not speak waits for the one that does: mpirun kills
 /// all a second after its SIGTERM.
 static constexpr int64_t kDismissal = 3 * kSecond;
-static constexpr int64_t kDismissalAfterSignal = 300 * kMillisecond;
+static constexpr int64_t kDismissalAfterSignal = 450 * kMillisecond;
+/// How long the one that speaks waits for what the others did last.
+static constexpr int64_t kReports = 200 * kMillisecond;
 /// How long after the last word all end, at one time: each process that ends
 /// lets mpirun go on to a stronger signal for the others.
 static constexpr int64_t kTogether = 60 * kMillisecond;
@@ -95,6 +97,8 @@ Liaison::Verdict Liaison::end(EarlyEnd mine) {
   const auto ended = [](const Peer &peer) { return peer.ends; };
   const bool early = std::any_of(all.begin(), all.begin() + self(), ended);
   const bool late = std::any_of(all.begin() + self() + 1, all.end(), ended);
+  verdict.speaker = static_cast<Id>(
+      std::find_if(all.begin(), all.end(), ended) - all.begin());
   verdict.speaks = !early && !dismissed && !(wasStopped && late);
   return verdict;
 }
@@ -104,6 +108,15 @@ static void sleepUntil(int64_t time) {
   const int64_t left = std::min(time - nowNanoseconds(), kTogether);
   if (left > 0)
     std::this_thread::sleep_for(std::chrono::nanoseconds(left));
+}
+
+void Liaison::awaitReports() {
+  std::unique_lock lock(mutex);
+  changed.wait_for(lock, std::chrono::nanoseconds(kReports), [this] {
+    return std::all_of(all.begin(), all.end(), [this](const Peer &peer) {
+      return &peer == &all[self()] || !peer.ends || peer.reported;
+    });
+  });
 }
 
 void Liaison::awaitDismissal() {

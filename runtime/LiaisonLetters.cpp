@@ -72,6 +72,7 @@ void write(LetterWriter &out, const RankReport &report) {
   write(out, report.stages);
   write(out, report.costs);
   write(out, report.times);
+  write(out, report.flight);
 }
 
 RankReport readReport(LetterReader &in) {
@@ -81,6 +82,7 @@ RankReport readReport(LetterReader &in) {
   report.stages = readVector<Id>(in);
   report.costs = readVector<StageCostSums>(in);
   report.times = readVector<OpTime>(in);
+  report.flight = readVector<TimelineSpan>(in);
   return report;
 }
 

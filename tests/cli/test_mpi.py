@@ -1,6 +1,7 @@
 """A process a rank, by mpirun: the same weights as threads', and how a run ends
 whose processes fail, die, stop or were given another job."""
 
+import json
 import os
 import pathlib
 import re
@@ -215,7 +216,8 @@ class Faults(Mpirun):
         self.spec = self.write("chain.yaml", chain(layer=", output_bytes: 1000", more="run: {steps: 4}"))
 
     def check(self, fault, message, timeout=2, gone=None):
-        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", f"--timeout={timeout}s", fault=fault)
+        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", f"--timeout={timeout}s",
+                                 "--flight-recorder=flight", fault=fault)
         expected = dict.fromkeys(range(4), 3)
         if gone is not None:
             expected[gone] = 137
@@ -227,6 +229,10 @@ class Faults(Mpirun):
         table = re.findall(r"^([0-3]) +\d+ +\S.*(?:chain.yaml:5|-) .*$", done.stderr, flags=re.M)
         self.assertEqual(table[:4], ["0", "1", "2", "3"], done.stderr)
         self.assertEqual(self.left(), [])
+        # The last operations of all that live are in one trace.
+        events = json.loads((self.folder / "flight").read_text())["traceEvents"]
+        mute = gone if fault[:4] != "stop" else 3
+        self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, set(range(4)) - {mute})
 
     def test_module_fails(self):
         self.check("fail 2 F 3 1", r"error: rank 2 failed at 2F3 \(chain.yaml:5\) of step 1: out of luck\n")

@@ -42,8 +42,10 @@ static void noteSignal(int number) {
 const std::atomic<int> &Processes::signal() const { return signalNoted; }
 
 void Processes::noteSignals() {
-  for (int number : {SIGINT, SIGTERM, SIGHUP})
-    std::signal(number, noteSignal);
+  std::signal(SIGTERM, noteSignal);
+  for (int number : {SIGINT, SIGHUP})
+    if (std::signal(number, noteSignal) == SIG_IGN) // as by nohup
+      std::signal(number, SIG_IGN);
 }
 
 double Processes::signalGrace(double timeoutSeconds) const {
