@@ -59,5 +59,3 @@ static void execute(benchmark::State &state) {
 BENCHMARK(execute)->Arg(1024)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 } // namespace sluice
-
-BENCHMARK_MAIN();
