@@ -64,6 +64,15 @@ class Flight(ToolTest):
             self.assertEqual(sum(event["ph"] == "X" and event["pid"] == rank for event in events), KEPT)
             self.assertEqual(ranks[rank][-len(order):], [(name, 399, True) for name in order])
 
+    def test_a_full_disk_hides_nothing(self):
+        spec = self.write("job.yaml", chain(ranks=2, layers=2))
+        done = subprocess.run([SLUICE, "run", spec, f"--module={MODULES / 'libsluice_fault_module.so'}",
+                               "--flight-recorder=/dev/full"], capture_output=True, text=True, timeout=60,
+                              env={**os.environ, "SLUICE_TEST_FAULT": "fail 0 B 1 0"})
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, r"error: rank 0 failed at 0B1 .*: out of luck\n"
+                         r"error: cannot write /dev/full: No space left on device\n$")
+
     def test_a_file_that_cannot_be(self):
         spec = self.write("job.yaml", chain(ranks=2))
         self.assertIn("cannot write", self.refused(3, "run", spec, "--flight-recorder=/proc/none"))

@@ -27,17 +27,17 @@ NOTE = 'trap "" TERM; "$@"; echo "$OMPI_COMM_WORLD_RANK $?" >> {path}'
 
 
 class Mpirun(ToolTest):
-    def mpirun(self, count, *arguments, fault="", wrapper=(), timeout=120):
+    def mpirun(self, count, *arguments, fault="", wrapper=(), timeout=120, program=sluice.SLUICE):
         """Runs the tool in `count` processes; returns what mpirun ended with."""
-        command = ["mpirun", "-n", str(count), *wrapper, sluice.SLUICE, *map(str, arguments)]
+        command = ["mpirun", "-n", str(count), *wrapper, program, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.folder,
                               stdin=subprocess.DEVNULL, env={**ENVIRONMENT, "SLUICE_TEST_FAULT": fault})
 
-    def ended(self, count, *arguments, fault=""):
+    def ended(self, count, *arguments, **options):
         """Runs it to its end; returns it and the exit code of each process."""
         path = self.folder / "codes"
         path.unlink(missing_ok=True)
-        done = self.mpirun(count, *arguments, fault=fault,
+        done = self.mpirun(count, *arguments, **options,
                            wrapper=("bash", "-c", NOTE.format(path=path), "bash"))
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return done, {int(rank): int(code) for rank, code in map(str.split, lines)}
@@ -257,6 +257,19 @@ class Faults(Mpirun):
         done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", fault="fail 1 create 0 0")
         self.assertEqual(codes, dict.fromkeys(range(4), 1), done.stderr)
         self.assertEqual(done.stderr.count("error: module fault, stage 1: out of luck\n"), 1, done.stderr)
+
+    def test_a_plan_that_nobody_has_proved(self):
+        programs = pathlib.Path(os.environ["SLUICE_TEST_UNVERIFIED"])
+        right, wrong = self.folder / "right.plan", self.folder / "wrong.plan"
+        self.ok("compile", self.spec, "-o", right)
+        subprocess.run([programs / "deadlock_plan", right, wrong], check=True)
+        done, codes = self.ended(4, "run", wrong, "--timeout=2", program=programs / "sluice_unverified")
+        self.assertEqual(set(codes.values()), {3}, done.stderr)
+        # Rank 3 wants the third microbatch before it sends the gradients of the first, for which rank 2 waits.
+        self.assertRegex(done.stderr, r"(?m)^3 +0 +3RECV_F2 +chain.yaml:5 .* rank 2 to match it$")
+        self.assertRegex(done.stderr, r"(?m)^2 +0 +2RECV_B0 +chain.yaml:5 .* rank 3 to match it$")
+        self.assertRegex(done.stderr, r"error: rank \d has made no progress for 2 s at ")
+        self.assertRegex(self.refused(1, "run", wrong), "deadlock: .*2RECV_B0")
 
     def test_logs_of_the_others(self):
         logs = self.folder / "logs"
