@@ -41,6 +41,21 @@ def gone(folder):
     return True
 
 
+def end(folder, process):
+    """Waits for the end of a run; true if mpirun had to be ended, all processes of the run being gone for 15 s. What
+    lives longer than two minutes is left to `gone`."""
+    start = seen = time.monotonic()
+    while process.poll() is None and time.monotonic() < start + 120:
+        time.sleep(0.05)
+        if [pid for pid in left(folder) if pid != str(process.pid)]:
+            seen = time.monotonic()
+        elif time.monotonic() > seen + 15:
+            process.kill()
+            process.wait()
+            return True
+    return False
+
+
 def kill(folder, who, process):
     """True if it was there: it may not run yet, or any more."""
     try:
@@ -48,6 +63,10 @@ def kill(folder, who, process):
         return True
     except (OSError, ValueError):
         return False
+
+
+def total(kills):
+    return sum(count for who, count in kills.items() if who.startswith(("rank", "the")))
 
 
 def train(folder, chance, kills):
@@ -58,22 +77,19 @@ def train(folder, chance, kills):
     for _ in range(1000):
         for path in folder.glob("pid-*"):
             path.unlink()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, cwd=folder,
-                                   stdin=subprocess.DEVNULL, env=ENVIRONMENT)
+        with (folder / "errors").open("w", encoding="utf-8") as errors:
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, cwd=folder,
+                                       stdin=subprocess.DEVNULL, env=ENVIRONMENT)
         who = chance.choice([0, 1, 2, 3, LAUNCHER])
         try:
             process.wait(timeout=chance.uniform(0.2, 3))
         except subprocess.TimeoutExpired:
             if kill(folder, who, process):
                 kills["the launcher" if who == LAUNCHER else f"rank {who}"] += 1
-        # Processes whose launcher is gone may go on to the end of the training.
-        try:
-            _, told = process.communicate(timeout=200)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return [f"it does not end; processes are left: {left(folder)}"]
+        kills["mpirun did not end by itself"] += end(folder, process)
         if not gone(folder):
             return [f"processes are left: {left(folder)}"]
+        told = (folder / "errors").read_text()
         if "passed over" in told:
             return [told]
         if process.returncode == 0:
@@ -93,7 +109,7 @@ def main():
         (folder / "job.yaml").write_text(SPEC.format(data=folder / "data.txt"))
         whole = folder / "whole"
         sluice.run("run", folder / "job.yaml", "-q", f"--save={whole}")
-        while kills.total() < options.kills:
+        while total(kills) < options.kills:
             wrong = train(folder, chance, kills)
             if not wrong and (folder / "here").read_bytes() != whole.read_bytes():
                 wrong = ["the weights differ"]
@@ -104,7 +120,7 @@ def main():
             for path in sorted(folder.glob("points/**/*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
             (folder / "here").unlink()
-            print(f"{kills.total()} kills, {trainings} trainings of {STEPS} steps, all with the weights of the "
+            print(f"{total(kills)} kills, {trainings} trainings of {STEPS} steps, all with the weights of the "
                   f"undisturbed one, {time.monotonic() - start:.0f} s", flush=True)
     print(", ".join(f"{who}: {count}" for who, count in sorted(kills.items())))
     return 0
