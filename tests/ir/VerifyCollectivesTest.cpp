@@ -77,7 +77,7 @@ TEST_CASE(
   CHECK(allOf(plan, result.warnings) ==
         "deadlock: in one group rank 0 takes communicator 0 (0ALL_REDUCE_G) "
         "before communicator 1 (1ALL_REDUCE_G), rank 1 the other way round: "
-        "NCCL asks for one order\n");
+        "NCCL asks for one order (operation 4 of rank 0, spec.yaml:10)\n");
   Plan same = twoCopies({straight, straight});
   CHECK(allOf(same, verify::verifyPlan(same).warnings).empty());
 }
