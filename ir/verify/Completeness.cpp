@@ -78,7 +78,7 @@ public:
 
 private:
   struct StageState {
-    Id rank = kNone;       ///< the rank that the next two are about
+    Id rank = kNone;       ///< the rank that the rest is about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
     uint32_t reducedAt = kNone; ///< position of its all-reduce, if it has one

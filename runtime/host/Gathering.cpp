@@ -39,7 +39,7 @@ size_t Gathering::differing() const {
 }
 
 Gathering::Posted Gathering::allReduce(size_t seat, Element element, void *data,
-                                       Bytes bytes, bool stamp) {
+                                       Bytes bytes) {
   Seat &mine = seats[seat];
   mine.data = data;
   mine.bytes = bytes;
@@ -60,7 +60,7 @@ Gathering::Posted Gathering::allReduce(size_t seat, Element element, void *data,
   case Element::None: // nothing to add: loading knows no such operation
     break;
   }
-  completedAt = stamp ? nowNanoseconds() : 0;
+  completedAt = nowNanoseconds();
   taken.store(0, std::memory_order_relaxed);
   completed.store(mine.seen + 1, std::memory_order_release);
   return Posted::Ended;

@@ -27,10 +27,8 @@ public:
   };
 
   /// Takes `seat` for the next all-reduce; not while it is pending. `data` is
-  /// replaced by the sum of all seats' and must stay valid until it ended. With
-  /// `stamp`, keeps the time of the end.
-  Posted allReduce(size_t seat, Element element, void *data, Bytes bytes,
-                   bool stamp);
+  /// replaced by the sum of all seats' and must stay valid until it ended.
+  Posted allReduce(size_t seat, Element element, void *data, Bytes bytes);
 
   /// True while an operation that was posted has not been seen to end.
   bool pending(size_t seat) const { return seats[seat].pending; }
@@ -43,7 +41,7 @@ public:
   Bytes bytes(size_t seat) const { return seats[seat].bytes; }
   size_t differing() const;
 
-  /// When the last operation ended, in nanoseconds; 0 without `stamp`.
+  /// When the last operation ended, in nanoseconds.
   int64_t endedAt() const { return completedAt; }
 
 private:

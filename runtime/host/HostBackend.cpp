@@ -21,8 +21,7 @@ HostBackend::Advance HostBackend::driveMessage(Command &command,
   } else {
     if (channel.mailbox.pending(side))
       return Advance::Blocked; // an earlier member of the group is under way
-    switch (channel.mailbox.post(side, command.data, command.bytes,
-                                 times != nullptr)) {
+    switch (channel.mailbox.post(side, command.data, command.bytes)) {
     case Mailbox::Posted::First:
       command.state = State::Posted;
       return Advance::Moved;
@@ -54,8 +53,8 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
                                  : Advance::Blocked;
   if (gathering.pending(seat))
     return Advance::Blocked; // an earlier member of the group is under way
-  switch (gathering.allReduce(seat, command.element, command.data,
-                              command.bytes, times != nullptr)) {
+  switch (
+      gathering.allReduce(seat, command.element, command.data, command.bytes)) {
   case Gathering::Posted::Waits:
     command.state = State::Posted;
     return Advance::Moved;
