@@ -131,7 +131,8 @@ TEST_CASE("schedule orders: cells that are no operation") {
             "which stands first, as in 0F0\n"
             "3:59: " +
             notAnOperation("0F") + "3:59: " + notAnOperation("0F1x") +
-            "3:59: " + notAnOperation("0UNSHARD1") +
+            "3:59: error: '0UNSHARD1' is not an operation; it is of a stage, "
+            "without a microbatch: 0UNSHARD\n" +
             "3:59: error: '00F1' is not an operation; numbers have no leading "
             "zeros "
             "and are at most 2147483647\n");
