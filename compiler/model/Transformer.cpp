@@ -252,7 +252,7 @@ void describeVariants(const TransformerSpec &x, Lines &lines) {
   lines.variant(keys::kMtpLayers, x.mtpLayers);
 }
 
-/// Of data_parallel only what the plan leaves to the module.
+/// Of data_parallel and ZeRO only what the plan leaves to the module.
 void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
                    Lines &lines) {
   namespace keys = stagekeys;
@@ -263,7 +263,8 @@ void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
   if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel &&
       pipeline.zero == 0) // else that is what keeps it out of the plan
     lines.number(keys::kDataParallel, pipeline.dataParallel);
-  lines.variant(keys::kZero, pipeline.zero);
+  if (optimizerPartsOf(pipeline, gradientBytes) == 1)
+    lines.variant(keys::kZero, pipeline.zero);
 }
 
 std::string describe(const Spec &spec, Bytes gradientBytes) {

@@ -53,9 +53,7 @@ private:
     return plan.ranks[rank].ops[number - index.firstOp[rank]];
   }
   Bytes bytesOf(Id rank, Id number) const {
-    const RankPlan &list = plan.ranks[rank];
-    Id buffer = list.operands[opOf(rank, number).firstOperand].buffer;
-    return list.buffers[buffer].bytes;
+    return messageBytes(plan, plan.ranks[rank], opOf(rank, number));
   }
   /// Whether both do the same to the same.
   bool doesSame(const Member &one, const Member &other, Id nth,

@@ -91,6 +91,8 @@ Status StageState<Real>::create(const sluice_stage &stage,
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
+  if (Status status = state->checkParts(); !status.ok())
+    return status;
   if (Status status = prepareMatrixProducts(stage.ranks * stage.replicas);
       !status.ok())
     return status;
@@ -114,7 +116,13 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   }
   bytes.gradients = bytesOf<Real>(
       saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
-  bytes.optimizer = saturatingProduct(kMoments, bytes.parameters);
+  const uint64_t parts = config.optimizerParts;
+  const uint64_t each =
+      bytesOf<Real>(needs.parameters / parts + (needs.parameters % parts != 0));
+  bytes.parameters = saturatingProduct(each, parts); // equal ones
+  if (parts > 1 && needs.gradients == needs.parameters)
+    bytes.gradients = std::max(bytes.gradients, bytes.parameters);
+  bytes.optimizer = saturatingProduct(kMoments, each);
   if (config.clipNorm > 0)
     bytes.norms = saturatingProduct(tensorPositions(config), sizeof(double));
   bytes.saved = bytesOf<Real>(needs.saved);
@@ -133,6 +141,8 @@ Status StageState<Real>::bind(const sluice_state &memory) {
                           {"norm", memory.norms, need.norms}});
   if (!status.ok())
     return status;
+  if (Status cut = takeParts(memory); !cut.ok())
+    return cut;
   parameters = as<Real>(memory.parameters);
   gradients = as<Real>(memory.gradients);
   sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
@@ -142,8 +152,43 @@ Status StageState<Real>::bind(const sluice_state &memory) {
   table = tensorsOf(config);
   initialise(config, table, parameters);
   if (config.trained)
-    std::fill_n(optimizer, kMoments * needs.parameters, Real(0));
+    std::fill_n(optimizer, kMoments * part, Real(0));
   return Status();
+}
+
+/// Norms and the gradients of a table that two stages hold, or that embedding
+/// and head sum apart, need all sums.
+template <typename Real> Status StageState<Real>::checkParts() const {
+  const bool needsAll = config.clipNorm > 0 || config.gradientGroups > 1 ||
+                        needs.gradients != needs.parameters ||
+                        config.sharesTable();
+  if (config.gradientParts == 1 || !needsAll)
+    return Status();
+  return Status::input("the gradients are summed in " +
+                       std::to_string(config.gradientParts) +
+                       " parts, the step needs them whole");
+}
+
+/// Which of the parameters a step changes.
+template <typename Real>
+Status StageState<Real>::takeParts(const sluice_state &memory) {
+  const uint64_t parts = config.optimizerParts;
+  part = parts == 1 ? needs.parameters
+                    : memory.parameters.bytes / sizeof(Real) / parts;
+  if (parts > 1 && memory.parameters.bytes % (parts * sizeof(Real)) != 0)
+    return Status::input(std::to_string(memory.parameters.bytes) +
+                         " bytes of parameters do not have " +
+                         std::to_string(parts) + " equal parts");
+  partBegin = part * config.optimizerPart;
+  if (config.gradientParts > 1 &&
+      memory.gradients.bytes != memory.parameters.bytes)
+    return Status::input("parts of " + std::to_string(memory.gradients.bytes) +
+                         " bytes of gradients are not those of " +
+                         std::to_string(memory.parameters.bytes) +
+                         " bytes of parameters");
+  return config.trained ? enough({{"optimizer", memory.optimizer,
+                                   kMoments * bytesOf<Real>(part)}})
+                        : Status();
 }
 
 template <typename Real> Status StageState<Real>::checkBound() const {
@@ -522,13 +567,24 @@ Status StageState<Real>::optimizerStep(uint64_t step,
   if (Status status = tiedPart(tied, more); !status.ok())
     return status;
   const AdamW adamW(config.learningRate, step, clippedBy());
-  Real *mean = optimizer, *square = optimizer + needs.parameters;
   for (const Tensor &t : table)
-    adamW.update(
-        parameters + t.offset,
-        Sum<Real>{gradients + t.offset, t.offset == 0 ? more : nullptr},
-        mean + t.offset, square + t.offset, t.elements, t.matrix);
+    stepTensor(t, adamW, t.offset == 0 ? more : nullptr);
   return {};
+}
+
+/// Steps as much of the tensor as is in the part at hand.
+template <typename Real>
+void StageState<Real>::stepTensor(const Tensor &t, const AdamW &adamW,
+                                  const Real *more) {
+  const size_t begin = std::max(t.offset, partBegin);
+  const size_t end = std::min(t.offset + t.elements, partBegin + part);
+  if (begin >= end)
+    return;
+  Real *const mean = optimizer + (begin - partBegin);
+  const Sum<Real> sum = {gradients + begin,
+                         more ? more + (begin - t.offset) : nullptr};
+  adamW.update(parameters + begin, sum, mean, mean + part, end - begin,
+               t.matrix);
 }
 
 template <typename Real> bool StageState<Real>::loss(double &mean) const {
@@ -550,7 +606,7 @@ Status StageState<Real>::tensor(uint32_t index, sluice_tensor &result) {
   result.position = t.position;
   result.data = parameters + t.offset;
   result.bytes = size;
-  if (config.trained)
+  if (config.trained && config.optimizerParts == 1)
     for (size_t moment = 0; moment < kMoments; ++moment)
       result.states[result.state_count++] = {
           optimizer + moment * needs.parameters + t.offset, size};

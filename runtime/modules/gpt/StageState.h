@@ -6,6 +6,7 @@
 #include "runtime/modules/gpt/Block.h"
 #include "runtime/modules/gpt/Config.h"
 #include "runtime/modules/gpt/Ends.h"
+#include "runtime/modules/gpt/Kernels.h"
 #include "runtime/modules/gpt/Parameters.h"
 #include "runtime/modules/gpt/Text.h"
 #include "runtime/sluice.h"
@@ -62,6 +63,9 @@ private:
   /// without any.
   Status tiedPart(const sluice_buffer *tied, const Real *&more) const;
   double clippedBy() const;
+  Status checkParts() const;
+  Status takeParts(const sluice_state &memory);
+  void stepTensor(const Tensor &t, const AdamW &adamW, const Real *more);
 
   Status checkKept(const sluice_call &call) const;
   Status checkSaved(const sluice_call &call) const;
@@ -107,6 +111,9 @@ private:
   Real *sums = nullptr; ///< what the calls add to: `gradients`, or of groups
                         ///< those of the one at hand
   Group byInput, byWeight;
+  /// Of the parameters, those whose optimizer is here: from `partBegin` on, as
+  /// many as `part`.
+  size_t partBegin = 0, part = 0;
   Real *optimizer = nullptr, *workspace = nullptr;
   double *norms = nullptr; ///< squared, by position of the tensor
   double lossSum = 0;
