@@ -91,6 +91,7 @@ struct Model {
   /// What the times of a transformer's layers are made of; empty for explicit
   /// layers.
   std::vector<CostRow> costs;
+  std::vector<SizeRow> sizes; ///< of a transformer's layers
   /// Lines `key=value` that every stage's module description begins with
   /// (hidden=128, …); empty for explicit layers.
   std::string description;

@@ -182,6 +182,7 @@ private:
 void ReportBuilder::names() {
   report.model = in.model;
   report.costs = in.costs;
+  report.sizes = in.sizes;
   report.schedule = in.schedule.name;
   report.ranks = in.schedule.ranks();
   report.stages = static_cast<uint32_t>(graph.stages.size());

@@ -1,6 +1,7 @@
 """Bytes of real models under parallelism: published tables to the digit, limits, and the specs of examples/models."""
 
 import json
+import re
 
 from sluice import EXAMPLES, ROOT, ToolTest, main
 
@@ -101,6 +102,32 @@ class Gpt3(ToolTest):
         # What the table's count of 12h^2 leaves out.
         self.assertEqual(18 * held - 18 * 12 * 12 * h * h // 8,
                          18 * (12 * (7 * h // 8 + 6 * h) + 51200 // 8 * h + 2048 * h))
+
+    def beyond(self, *arguments):
+        """Of each kind of layer: how many, and the exact numbers with what they are beyond the published ones."""
+        rows = re.findall(r"^ +(\w+) +(\d+) +(\d+) +(-|[+-]\d+) +(\d+) +(-|[+-]\d+)$",
+                          self.ok("report", *arguments, "-v"), flags=re.M)
+        return {name: numbers for name, *numbers in rows}
+
+    def test_beyond_the_published_count(self):
+        h, s, v = 12288, 2048, 51200
+        more = (3 * h + 4 * h) // 8 + 2 * h + 4 * h
+        saved = 34 * s * h // 8 + 5 * 96 * s * s // 8
+        self.assertEqual(self.beyond(self.SPEC), {
+            "embedding": ["1", f"{v // 8 * h + s * h}", "-", "0", "-"],
+            "dense_block": ["96", f"{12 * h * h // 8 + more}", f"+{more}", f"{saved}", "+0"],
+            "head": ["1", f"{2 * h}", "-", f"{2 * (2 * s * h // 8 + s * v // 8)}", "-"]})
+        # Without sequence parallelism 10 sbh are whole on each device; without dropout its masks are not there, two of a
+        # byte a number and one of the attention matrix.
+        row = self.beyond(self.SPEC, "--set=pipeline.sequence_parallel=false", "--set=model.transformer.dropout=false",
+                          "--set=cluster.device.memory=400GB")["dense_block"]
+        self.assertEqual(row[3:], [f"{10 * s * h + 24 * s * h // 8 + 5 * 96 * s * s // 8 - 2 * s * h - 96 * s * s // 8}",
+                                   f"-{2 * s * h + 96 * s * s // 8}"])
+        # Llama-3 8B: an MLP of three matrices, fewer keys and values, no biases.
+        h, f, kv = 4096, 14336, 1024
+        exact = 2 * h * h + 2 * h * kv + 3 * h * f + 2 * h
+        self.assertEqual(self.beyond(MODELS / "llama-3-8b-4x80gb.yaml")["dense_block"][1:3],
+                         [f"{exact}", f"+{exact - 12 * h * h}"])
 
     def test_messages_are_divided(self):
         def sent(*more):
