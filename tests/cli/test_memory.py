@@ -218,6 +218,16 @@ pipeline: {{ranks: 16, virtual_stages: 2, microbatches: 32, schedule: interleave
             drawn = self.ok("compile", picture.with_suffix(".yaml"), "--emit=svg")
             self.assertEqual(drawn, picture.read_text(), picture.name)
 
+    def test_shown_reports(self):
+        """examples/models/README.md shows parts of what the tool prints."""
+        blocks = re.findall(r"```\n\$ sluice report (\S+)\n(.*?)```", (MODELS / "README.md").read_text(), flags=re.S)
+        self.assertEqual([name for name, _ in blocks], ["llama-3-8b-4x80gb.yaml", "llama-3-70b-64x80gb.yaml"])
+        for name, shown in blocks:
+            printed = self.ok("report", MODELS / name)
+            for part in shown.split("...\n"):
+                self.assertGreater(len(part.splitlines()), 3)
+                self.assertIn(part, printed)
+
     def test_module_gpt_refuses_by_name(self):
         spec = """sluice: 1
 model:
