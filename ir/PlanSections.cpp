@@ -2,6 +2,8 @@
 
 #include "PlanFile_generated.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 
 namespace sluice::planfile {
@@ -200,15 +202,22 @@ public:
   bool good = true;
 
 private:
-  /// Each entry is made where it stays: a resized vector would be written
-  /// twice.
+  /// Through a few entries at a time, which are copied to where they stay: a
+  /// resized vector would be written twice, and entries pushed one by one are
+  /// each compared with its end.
   template <typename From, typename T, typename Convert>
   static void append(std::span<const From> from, std::vector<T> &to,
                      Convert convert) {
+    constexpr size_t kAtOnce = 64;
+    std::array<T, kAtOnce> some;
     to.clear();
     to.reserve(from.size());
-    for (const From &each : from)
-      to.push_back(convert(each));
+    for (size_t at = 0; at < from.size(); at += kAtOnce) {
+      size_t count = std::min(kAtOnce, from.size() - at);
+      for (size_t i = 0; i < count; ++i)
+        some[i] = convert(from[at + i]);
+      to.insert(to.end(), some.begin(), some.begin() + count);
+    }
   }
 
   std::span<const uint8_t> section;

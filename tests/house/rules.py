@@ -51,7 +51,7 @@ def longest(table, path):
 # Headers of C, POSIX, Linux and the compiler that any file may include in angle
 # brackets, besides those of C++, which have neither a dot nor a slash.
 SYSTEM = {
-    "dlfcn.h", "fcntl.h", "signal.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "sys/mman.h", "sys/prctl.h",
+    "dlfcn.h", "fcntl.h", "malloc.h", "signal.h", "stddef.h", "stdint.h", "stdlib.h", "string.h", "sys/mman.h", "sys/prctl.h",
     "sys/resource.h", "sys/stat.h", "sys/time.h", "sys/types.h", "sys/wait.h", "time.h", "unistd.h",
 }
 # What comments may not cite: they must say the rule, or name a file that is here.

@@ -96,5 +96,3 @@ BENCHMARK_CAPTURE(checkCsv, compute alone, false)
     ->Unit(benchmark::kMillisecond);
 
 } // namespace sluice
-
-BENCHMARK_MAIN();

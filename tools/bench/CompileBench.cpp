@@ -140,5 +140,3 @@ BENCHMARK_CAPTURE(warmup, interleaved, "interleaved-1f1b", kFree)
     ->Unit(benchmark::kMillisecond);
 
 } // namespace sluice
-
-BENCHMARK_MAIN();

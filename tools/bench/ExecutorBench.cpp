@@ -2,7 +2,8 @@
 //
 // Empty operations and messages of 0 bytes: two ranks, a thread each, 1f1b. The
 // time of an operation is the wall time of a step over the operations of a
-// rank.
+// rank. The plug-in of `cuda` that lies beside this program has CUDA and NCCL
+// that do nothing (tests/cuda/double/Off.cpp): what is measured is the host.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/PassManager.h"
@@ -30,7 +31,7 @@ static std::optional<Plan> compilePlan(int64_t microbatches) {
   return std::move(compilation.plan);
 }
 
-static void execute(benchmark::State &state) {
+static void execute(benchmark::State &state, const char *backend, bool graphs) {
   std::optional<Plan> plan = compilePlan(state.range(0));
   if (!plan) {
     state.SkipWithError("the compile failed");
@@ -38,6 +39,8 @@ static void execute(benchmark::State &state) {
   }
   runtime::JobOptions options;
   options.module = runtime::findModule("synthetic");
+  options.backend = backend;
+  options.graphs = graphs;
   options.steps = 20;
   options.recordLastStep = false;
   options.costSteps = 0;
@@ -56,8 +59,22 @@ static void execute(benchmark::State &state) {
   }
 }
 
-BENCHMARK(execute)->Arg(1024)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(execute, host, "host", false)
+    ->Arg(1024)
+    ->UseManualTime()
+    ->Iterations(20)
+    ->Unit(benchmark::kMicrosecond);
+#ifdef SLUICE_BENCH_CUDA
+BENCHMARK_CAPTURE(execute, cuda, "cuda", false)
+    ->Arg(1024)
+    ->UseManualTime()
+    ->Iterations(20)
+    ->Unit(benchmark::kMicrosecond);
+BENCHMARK_CAPTURE(execute, cuda with a graph, "cuda", true)
+    ->Arg(1024)
+    ->UseManualTime()
+    ->Iterations(20)
+    ->Unit(benchmark::kMicrosecond);
+#endif
 
 } // namespace sluice
-
-BENCHMARK_MAIN();

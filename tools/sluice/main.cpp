@@ -1,6 +1,7 @@
 //===- tools/sluice/main.cpp - The command `sluice` ----------------------===//
 #include "ir/AsideFile.h"
 #include "tools/sluice/CommandLine.h"
+#include "tools/sluice/LargePages.h"
 
 #include "llvm/Support/ErrorHandling.h"
 
@@ -34,6 +35,7 @@ static void throwBadAlloc(void *, const char *, bool) {
 }
 
 int main(int argc, char **argv) {
+  sluice::useLargePages();
   handleSignals();
   llvm::install_bad_alloc_error_handler(throwBadAlloc);
   return sluice::runCommandLine(argc, argv);
