@@ -168,7 +168,7 @@ BACKEND_TEST("backend: gathers of different sizes fail",
   const Failure &failure = isFirst ? a.failure : b.failure;
   CHECK(failure.op == (isFirst ? 5u : 6u));
   CHECK(failure.message == "rank 0 gathers 16 bytes, rank 1 8");
-  CHECK(a.holds(0, 1, 64));
+  CHECK(a.holds(16, 1, 48)); // a device may have begun to receive into the rest
 }
 
 BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
