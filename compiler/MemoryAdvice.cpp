@@ -9,6 +9,7 @@
 #include "compiler/MemoryAdvice.h"
 
 #include "compiler/MemoryLimit.h"
+#include "ir/Words.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -27,8 +28,6 @@ using Ladder = std::vector<Settings>;
 const Settings kRecomputeAuto = {{"recompute", "auto"}};
 /// All stages.
 const Settings kOffload = {{"offload", "activations"}};
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 /// `settings` with those of `more`, which come instead of the same keys.
 Settings joined(Settings settings, const Settings &more) {

@@ -1,7 +1,7 @@
 // What all ranks of a plan have in common.
 #include "ir/PlanFile.h"
 #include "ir/PlanStructure.h"
-#include "ir/PlanStructureWords.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <tuple>
@@ -10,8 +10,6 @@
 namespace sluice {
 
 using Part = StructureFault::Part;
-
-static std::string number(uint64_t value) { return std::to_string(value); }
 
 static bool isTime(Ticks ticks) { return ticks >= 0 && ticks <= kMaxTicks; }
 

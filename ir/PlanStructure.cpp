@@ -1,6 +1,6 @@
 #include "ir/PlanStructure.h"
 #include "ir/PlanFile.h"
-#include "ir/PlanStructureWords.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <vector>
@@ -8,8 +8,6 @@
 namespace sluice {
 
 using Part = StructureFault::Part;
-
-static std::string number(uint64_t value) { return std::to_string(value); }
 
 //===----------------------------------------------------------------------===//
 // One rank

@@ -32,6 +32,7 @@
 #include "ir/Status.h"
 #include "runtime/Peers.h"
 #include "runtime/Progress.h"
+#include "runtime/sluice.h"
 
 #include <cstdint>
 #include <memory>
@@ -185,6 +186,9 @@ struct BackendFunctions {
   /// Meets the other processes of the job; null: a job is one process. The
   /// worlds made then are of all processes, a rank each.
   Status (*connect)(std::unique_ptr<Peers> &peers) = nullptr;
+  /// What the shipped module of this name is on the backend's devices, null
+  /// where it computes on the host; null: all do.
+  const sluice_module *(*moduleOnDevice)(const char *name) = nullptr;
 };
 
 /// A row of Backends.def.
@@ -202,6 +206,9 @@ struct BackendInfo {
   /// Whether this build has it.
   bool isBuilt() const;
   Status functions(const BackendFunctions *&found) const;
+  /// The same module, or what it is on the backend's devices; `isOnDevice` says
+  /// which.
+  Status placeModule(const sluice_module *&module, bool &isOnDevice) const;
   /// As in BackendFunctions.
   Status make(uint32_t ranks, std::span<const Channel> channels,
               std::span<const Collective> collectives,
@@ -214,7 +221,7 @@ struct BackendPlugin {
   uint32_t version;
   BackendFunctions functions;
 };
-inline constexpr uint32_t kBackendVersion = 3;
+inline constexpr uint32_t kBackendVersion = 4;
 
 std::span<const BackendInfo> backends();
 

@@ -1,6 +1,8 @@
 //===- runtime/Backends.cpp - The table of backends ----------------------===//
 #include "runtime/Backend.h"
 
+#include "runtime/Modules.h"
+
 #include <climits>
 #include <dlfcn.h>
 #include <map>
@@ -15,7 +17,7 @@
 namespace sluice::runtime {
 
 #define SLUICE_WHERE_BuiltIn(Name, Text)                                       \
-  "", { make##Name##World, nullptr }
+  "", { make##Name##World, nullptr, nullptr }
 #define SLUICE_WHERE_Plugin(Name, Text)                                        \
   "libsluice_" Text ".so", {}
 static constexpr BackendInfo kBackends[] = {
@@ -96,6 +98,21 @@ Status BackendInfo::functions(const BackendFunctions *&found) const {
     if (Status s = loadPlugin(text, library, of); !s.ok())
       return s;
   found = &of;
+  return {};
+}
+
+Status BackendInfo::placeModule(const sluice_module *&module,
+                                bool &isOnDevice) const {
+  const BackendFunctions *found = nullptr;
+  if (Status s = functions(found); !s.ok())
+    return s;
+  const sluice_module *const own =
+      found->moduleOnDevice && module == findModule(module->name)
+          ? found->moduleOnDevice(module->name)
+          : nullptr;
+  isOnDevice = own != nullptr;
+  if (own)
+    module = own;
   return {};
 }
 

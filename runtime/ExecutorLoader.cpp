@@ -80,10 +80,21 @@ Status ExecutorLoader::checkGroup(uint32_t first, uint32_t end) const {
   return {};
 }
 
+/// Behind what the plan offloads, the host's memory of each stage.
+static Bytes aligned(Bytes bytes) {
+  return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
+}
+
+static Bytes hostEnd(Bytes begin, Bytes bytes) {
+  return bytes == 0 ? begin : aligned(begin) + bytes;
+}
+
 RankNeeds ExecutorLoader::countNeeds() const {
   RankNeeds needs;
   needs.arenaBytes = list.arenaBytes;
   needs.hostArenaBytes = list.hostArenaBytes;
+  for (const auto &slot : executor.stages)
+    needs.hostArenaBytes = hostEnd(needs.hostArenaBytes, slot->needs.host);
   needs.commands.resize(list.streams.size());
   for (const Executor::Step &step : executor.steps) {
     needs.commands[step.stream] += 1 + (step.lastWait - step.firstWait) +
@@ -301,7 +312,7 @@ void ExecutorLoader::takeParts(Executor::StageSlot &slot) const {
 /// kind; empty where the plan has none. What is of no stage is for all.
 void ExecutorLoader::findState() {
   const sluice_buffer none = {base, 0};
-  sluice_state shared = {none, none, none, none, none};
+  sluice_state shared = {none, none, none, none, none, none};
   for (const auto &slot : executor.stages)
     slot->state = shared;
   for (Id id = static_cast<Id>(list.buffers.size()); id-- > 0;) {
@@ -313,7 +324,10 @@ void ExecutorLoader::findState() {
               stateOf(executor.stages[slot]->state, buffer.kind))
         *at = bufferAt(id);
   }
+  Bytes end = list.hostArenaBytes;
   for (const auto &slot : executor.stages) {
+    end = hostEnd(end, slot->needs.host);
+    slot->state.host = {hostBase + (end - slot->needs.host), slot->needs.host};
     slot->state.norms = shared.norms;
     if (slot->state.workspace.bytes == 0)
       slot->state.workspace = shared.workspace;

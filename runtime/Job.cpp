@@ -130,9 +130,11 @@ Status JobRunner::prepare() {
           backend->make(ranks, paths.channels, paths.collectives, job->world);
       !s.ok())
     return s;
-  if (Status s = job->world->connect({.devices = options.devices,
-                                      .timeoutSeconds = options.timeoutSeconds,
-                                      .graphs = options.graphs});
+  if (Status s =
+          job->world->connect({.devices = options.devices,
+                               .timeoutSeconds = options.timeoutSeconds,
+                               .computesOnDevice = options.computesOnDevice,
+                               .graphs = options.graphs});
       !s.ok())
     return s;
   std::vector<Bytes> arenas;

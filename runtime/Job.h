@@ -34,6 +34,8 @@ inline constexpr uint64_t kMaxKeptSteps = 1u << 16;
 
 struct JobOptions {
   const sluice_module *module = nullptr;
+  /// Whether the module enqueues what it computes on the backend's devices.
+  bool computesOnDevice = false;
   uint64_t steps = 1; ///< in all, with those of what it goes on from
   /// Where to go on from, with the step after its steps.
   std::optional<FoundCheckpoint> resume;

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 8
+#define SLUICE_MODULE_VERSION 9
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -99,6 +99,8 @@ typedef struct sluice_bytes {
   uint64_t norms;
   uint64_t saved, kept, checkpoint;
   uint64_t input, output;
+  /* Beside the plan: memory of the host that its device reaches, too. */
+  uint64_t host;
 } sluice_bytes;
 
 /* A buffer of the plan's arena (256-byte aligned), at least as large as
@@ -113,6 +115,7 @@ typedef struct sluice_buffer {
  * may be those of other stages of the rank, too. */
 typedef struct sluice_state {
   sluice_buffer parameters, gradients, optimizer, workspace, norms;
+  sluice_buffer host;
 } sluice_state;
 
 /* One call for one microbatch. Arrays are in order of the other stage; they are
@@ -144,7 +147,9 @@ typedef struct sluice_call {
 
 /* A tensor of the parameters, in the model's own order. What the optimizer
  * keeps of it goes into checkpoints with it: with both and the number of the
- * step, any stage that has the tensor can go on. */
+ * step, any stage that has the tensor can go on. All lie where the host reaches
+ * them: of a stage on a device they are copies, which hold until the next
+ * begin_step; what is written to them before the first one counts. */
 typedef struct sluice_tensor {
   const char *name;  /* unique in the model, "block.3.attention.qkv.weight" */
   uint64_t position; /* in the model, the same wherever the stage's cut lies */

@@ -1,5 +1,6 @@
 #include "compiler/emit/Emit.h"
 #include "compiler/emit/Table.h"
+#include "ir/Words.h"
 
 #include "llvm/ADT/STLExtras.h"
 
@@ -121,7 +122,7 @@ void TextComparison::keys() {
 
 void TextComparison::write() {
   out << escaped(comparison.model) << " on "
-      << counted(comparison.ranks, "rank", "ranks") << ", "
+      << counted(comparison.ranks, "rank") << ", "
       << counted(comparison.microbatches, "microbatch", "microbatches")
       << ", objective " << objectiveName(comparison.objective);
   if (comparison.timeUnit == TimeUnit::Unit)

@@ -1,6 +1,7 @@
 #include "compiler/emit/Chart.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/emit/Table.h"
+#include "ir/Words.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/Format.h"
@@ -35,7 +36,7 @@ std::string parameters(uint64_t count) {
     return llvm::formatv("{0:F2} B parameters", value / 1e9);
   if (count >= 1'000'000)
     return llvm::formatv("{0:F2} M parameters", value / 1e6);
-  return counted(count, "parameter", "parameters");
+  return counted(count, "parameter");
 }
 
 /// With the suffixes that the spec takes: 1.23 T.
@@ -91,16 +92,14 @@ llvm::raw_ostream &TextReport::line(const char *name) {
 }
 
 void TextReport::head() {
-  out << escaped(report.model) << ": "
-      << counted(report.layers, "layer", "layers");
+  out << escaped(report.model) << ": " << counted(report.layers, "layer");
   if (report.parameters != 0)
     out << ", " << parameters(report.parameters);
   if (report.activeParameters != report.parameters)
     out << " (" << parameters(report.activeParameters) << " active)";
   out << "\n"
-      << escaped(report.schedule) << " on "
-      << counted(report.ranks, "rank", "ranks") << ", "
-      << counted(report.stages, "stage", "stages") << ", "
+      << escaped(report.schedule) << " on " << counted(report.ranks, "rank")
+      << ", " << counted(report.stages, "stage") << ", "
       << counted(report.microbatches, "microbatch", "microbatches");
   if (report.timeUnit == TimeUnit::Unit)
     out << "; times in the spec's abstract units";
@@ -123,7 +122,7 @@ void TextReport::totals() {
                       << "has a shorter " << objectiveName(report.objective)
                       << '\n';
   line("bubble") << percent(report.bubbleFraction, 1) << "   of "
-                 << counted(report.ranks, "rank", "ranks") << " x makespan\n";
+                 << counted(report.ranks, "rank") << " x makespan\n";
   pairs();
   out << '\n';
 }
@@ -311,8 +310,8 @@ void TextReport::path() {
     }
     out << stepName(steps[i]) << ' ';
   }
-  out << "(" << counted(steps.size(), "operation", "operations") << ", "
-      << time(computing) << " of computing";
+  out << "(" << counted(steps.size(), "operation") << ", " << time(computing)
+      << " of computing";
   if (computing != report.makespan)
     out << ", " << time(report.makespan - computing) << " of messages";
   out << ")\n";

@@ -19,10 +19,6 @@ void Table::print(llvm::raw_ostream &out) const {
   }
 }
 
-std::string counted(uint64_t count, const char *one, const char *many) {
-  return std::to_string(count) + " " + (count == 1 ? one : many);
-}
-
 std::string percent(double part, double whole) {
   return llvm::formatv("{0:F1} %", whole > 0 ? 100 * part / whole : 0.0);
 }

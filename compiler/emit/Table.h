@@ -29,9 +29,6 @@ private:
   std::vector<Row> rows;
 };
 
-/// "1 rank", "4 ranks".
-std::string counted(uint64_t count, const char *one, const char *many);
-
 /// "27.3 %".
 std::string percent(double part, double whole);
 

@@ -1,6 +1,7 @@
 #include "compiler/model/Parallel.h"
 
 #include "ir/Ops.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 
@@ -9,8 +10,6 @@ namespace sluice {
 namespace {
 
 constexpr uint64_t kMaxDevices = uint64_t(1) << 24;
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 uint64_t devicesOfRank(const PipelineSpec &pipeline) {
   return uint64_t(pipeline.tensorParallel) * pipeline.contextParallel;

@@ -1,5 +1,6 @@
 #include "compiler/partition/Cut.h"
 #include "compiler/partition/Partition.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <numeric>
@@ -9,13 +10,6 @@ namespace sluice {
 namespace {
 
 using Counts = std::vector<uint32_t>;
-
-std::string number(uint64_t value) { return std::to_string(value); }
-
-/// `count` things: "1 stage", "3 stages".
-std::string several(uint64_t count, const std::string &thing) {
-  return number(count) + " " + thing + (count == 1 ? "" : "s");
-}
 
 /// Finds how many layers each stage takes, as the layout says. Counts are of
 /// counted layers, but for `balanced` and `lettered`, whose are of all; MTP
@@ -64,7 +58,7 @@ private:
   }
 
   std::optional<Counts> balanced() const;
-  std::optional<Counts> even(LayoutEven counted) const;
+  std::optional<Counts> even(LayoutEven withEnds) const;
   std::optional<Counts> listed(const Counts &list) const;
   std::optional<Counts> withEnds(LayoutEnds ends) const;
   std::optional<Counts> lettered(const LayoutString &letters) const;
@@ -139,31 +133,31 @@ std::optional<Counts> Cutter::balanced() const {
   return best;
 }
 
-std::optional<Counts> Cutter::even(LayoutEven counted) const {
-  if ((counted.embedding && !embedding) || (counted.head && !head))
+std::optional<Counts> Cutter::even(LayoutEven withEnds) const {
+  if ((withEnds.embedding && !embedding) || (withEnds.head && !head))
     return fail("layout counts " +
-                std::string(counted.embedding ? "embedding" : "head") +
+                std::string(withEnds.embedding ? "embedding" : "head") +
                 ", but a model of explicit layers has none");
-  uint32_t ends = counted.embedding + counted.head;
+  uint32_t ends = withEnds.embedding + withEnds.head;
   uint64_t all = uint64_t(layers) + ends;
   if (all % stages != 0) {
-    std::string with = ends == 2           ? "embedding and head"
-                       : counted.embedding ? "the embedding"
-                                           : "the head";
+    std::string with = ends == 2            ? "embedding and head"
+                       : withEnds.embedding ? "the embedding"
+                                            : "the head";
     return fail("layer count is " + number(layers) +
                 (ends == 0 ? "" : ", " + number(all) + " with " + with) +
-                ", not divisible by " + several(stages, "stage"));
+                ", not divisible by " + counted(stages, "stage"));
   }
   Counts counts(stages, static_cast<uint32_t>(all / stages));
-  counts.front() -= counted.embedding;
-  counts.back() -= counted.head;
+  counts.front() -= withEnds.embedding;
+  counts.back() -= withEnds.head;
   return counts;
 }
 
 /// What is wrong where a layout has so many stages.
 std::string Cutter::stageFault(size_t found) const {
-  return "layout has " + several(found, "stage") + ", but there are " +
-         number(stages) + " on " + several(spec.pipeline.ranks, "rank");
+  return "layout has " + counted(found, "stage") + ", but there are " +
+         number(stages) + " on " + counted(spec.pipeline.ranks, "rank");
 }
 
 std::optional<Counts> Cutter::listed(const Counts &list) const {
@@ -174,7 +168,7 @@ std::optional<Counts> Cutter::listed(const Counts &list) const {
   }
   uint64_t sum = std::accumulate(list.begin(), list.end(), uint64_t(0));
   if (sum != layers) {
-    fail("layout holds " + several(sum, "layer") + ", but the model has " +
+    fail("layout holds " + counted(sum, "layer") + ", but the model has " +
          number(layers));
     ok = false;
   }
@@ -197,7 +191,7 @@ bool Cutter::checkLetters(const LayoutString &letters,
     return true;
   SourceLocation where = letters.where;
   where.column += at;
-  fail(where, "layout holds " + several(sum, kind) + ", but the model has " +
+  fail(where, "layout holds " + counted(sum, kind) + ", but the model has " +
                   number(wanted));
   return false;
 }
@@ -234,12 +228,12 @@ std::optional<Counts> Cutter::withEnds(LayoutEnds ends) const {
                 "there is 1");
   uint32_t between = stages - given;
   if (taken > layers || (between == 0 && taken != layers))
-    return fail("layout holds " + several(taken, "layer") + " in its " + which +
+    return fail("layout holds " + counted(taken, "layer") + " in its " + which +
                 " stage, but the model has " + number(layers));
   uint32_t rest = layers - static_cast<uint32_t>(taken);
   if (between != 0 && rest % between != 0)
-    return fail("layout leaves " + several(rest, "layer") + " for " +
-                several(between, "stage") +
+    return fail("layout leaves " + counted(rest, "layer") + " for " +
+                counted(between, "stage") +
                 (!ends.last    ? " behind the first"
                  : !ends.first ? " before the last"
                                : " between the first and the last") +

@@ -1,14 +1,13 @@
 #include "compiler/partition/Partition.h"
 #include "compiler/partition/Cut.h"
 #include "ir/ModuleKeys.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 
 namespace sluice {
 
 namespace {
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 /// What of a layer's activation its forward keeps for the weights' gradients
 /// until after I, or by `policy` for R too.

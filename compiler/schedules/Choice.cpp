@@ -12,8 +12,6 @@ namespace sluice {
 
 namespace {
 
-using schedules::number;
-
 std::vector<std::string_view>
 namesOf(llvm::function_ref<bool(const ScheduleInfo &)> which) {
   std::vector<std::string_view> names;

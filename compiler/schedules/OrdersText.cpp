@@ -1,6 +1,7 @@
 #include "compiler/schedules/OrdersText.h"
 
 #include "ir/Ops.h"
+#include "ir/Words.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/DenseSet.h"
@@ -15,8 +16,6 @@
 namespace sluice {
 
 namespace {
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 class OrderReader {
 public:

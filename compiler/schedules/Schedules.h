@@ -10,6 +10,7 @@
 #define SLUICE_COMPILER_SCHEDULES_SCHEDULES_H
 
 #include "compiler/schedules/Placement.h"
+#include "ir/Words.h"
 
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -146,8 +147,6 @@ void dualPipeVRules(const ScheduleProblem &problem, RuleSink sink);
 void chimeraRules(const ScheduleProblem &problem, RuleSink sink);
 void hanayoRules(const ScheduleProblem &problem, RuleSink sink);
 
-/// For messages.
-inline std::string number(uint64_t value) { return std::to_string(value); }
 /// The rule of schedules whose second copy lies mirrored.
 void evenRanks(std::string_view schedule, const ScheduleProblem &problem,
                RuleSink sink);

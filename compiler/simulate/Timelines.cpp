@@ -1,4 +1,5 @@
 #include "compiler/simulate/Simulate.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,13 +7,9 @@
 
 namespace sluice {
 
-static std::string counted(size_t count, const char *one, const char *many) {
-  return std::to_string(count) + " " + (count == 1 ? one : many);
-}
-
 static std::string titleOf(const std::string &schedule, size_t ranks,
                            uint32_t microbatches) {
-  return schedule + ", " + counted(ranks, "rank", "ranks") + ", " +
+  return schedule + ", " + counted(ranks, "rank") + ", " +
          counted(microbatches, "microbatch", "microbatches");
 }
 

@@ -1,5 +1,6 @@
 //===- TransformerKeys.cpp - The keys of model.transformer ---------------===//
 #include "compiler/spec/Sections.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <utility>
@@ -73,8 +74,6 @@ constexpr Key<TransformerSpec> kTransformerKeys[] = {
     {.name = "mtp_layers",
      .read = count<&TransformerSpec::mtpLayers, 0, kMaxLayers>},
 };
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 /// What the fields of a transformer mean together. Missing ones are 0 here.
 class Checker {

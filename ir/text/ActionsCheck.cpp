@@ -1,4 +1,5 @@
 #include "ir/text/ActionsCheck.h"
+#include "ir/Words.h"
 
 #include <algorithm>
 #include <set>
@@ -7,8 +8,6 @@
 namespace sluice {
 
 namespace {
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 /// How many of the numbers that `take` is given stand in a row from 0.
 class Prefix {

@@ -1,6 +1,7 @@
 #include "ir/text/ActionsPlan.h"
 
 #include "ir/PlanStructure.h"
+#include "ir/Words.h"
 #include "ir/text/ActionsCheck.h"
 
 #include <algorithm>
@@ -12,8 +13,6 @@
 namespace sluice {
 
 namespace {
-
-std::string number(uint64_t value) { return std::to_string(value); }
 
 class Builder : private ActionStages, private ActionFaults {
 public:

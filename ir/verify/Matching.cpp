@@ -1,3 +1,4 @@
+#include "ir/Words.h"
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
@@ -150,10 +151,6 @@ private:
     if (std::count_if(plan.channels.begin(), plan.channels.end(), isBeside) > 1)
       name += " on communicator " + std::to_string(channel.communicator);
     return name;
-  }
-
-  static std::string counted(Id count, const std::string &what) {
-    return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
   }
 
   void tell(OpPlace place, std::string message,

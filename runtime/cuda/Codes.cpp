@@ -20,6 +20,12 @@ Answer answerOf(ncclResult_t code, const char *call) {
   return {fault};
 }
 
+Answer answerOf(cublasStatus_t code, const char *call) {
+  if (code == CUBLAS_STATUS_SUCCESS)
+    return {};
+  return {std::string(call) + ": " + cublasLtGetStatusString(code)};
+}
+
 Status statusOf(const Answer &answer, const std::string &who) {
   if (answer.ok())
     return {};

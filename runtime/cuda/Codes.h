@@ -1,4 +1,4 @@
-//===- runtime/cuda/Codes.h - What CUDA and NCCL answer, as sentences -----===//
+//===- runtime/cuda/Codes.h - What libraries answer, as sentences -----===//
 //
 // The one place where status codes become messages: the call that failed and
 // what its library says of it.
@@ -11,6 +11,7 @@
 
 #include <string>
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -26,6 +27,7 @@ struct [[nodiscard]] Answer {
 /// anything else are the machine's fault alike. ncclInProgress is no fault.
 Answer answerOf(cudaError_t code, const char *call);
 Answer answerOf(ncclResult_t code, const char *call);
+Answer answerOf(cublasStatus_t code, const char *call);
 
 /// The same as a status, with who called: "rank 3".
 Status statusOf(const Answer &answer, const std::string &who);

@@ -1,31 +1,24 @@
 //===- runtime/cuda/Kernels.cu --------------------------------------------===//
 #include "runtime/cuda/Kernels.h"
 
-#include <algorithm>
+#include "runtime/cuda/Launch.h"
 
 namespace sluice::runtime::cuda {
 
-template <typename T>
-__global__ void addKernel(T *target, const T *other, size_t count) {
-  const size_t stride = size_t(gridDim.x) * blockDim.x;
-  for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count;
-       i += stride)
-    target[i] += other[i];
-}
+template <typename T> struct AddInPlace {
+  T *target;
+  const T *other;
+  SLUICE_DEVICE void operator()(size_t i) const { target[i] += other[i]; }
+};
 
 template <typename T>
 static cudaError_t add(cudaStream_t stream, void *target, const void *other,
                        Bytes bytes) {
-  constexpr unsigned kThreads = 256;
-  constexpr size_t kBlocks = 1024;
+  const AddInPlace<T> body = {static_cast<T *>(target),
+                              static_cast<const T *>(other)};
   const size_t count = bytes / sizeof(T);
-  if (count == 0)
-    return cudaSuccess;
-  const auto blocks = static_cast<unsigned>(
-      std::min(kBlocks, (count + kThreads - 1) / kThreads));
-  addKernel<T><<<blocks, kThreads, 0, stream>>>(
-      static_cast<T *>(target), static_cast<const T *>(other), count);
-  return cudaGetLastError();
+  return forEach(stream, count, body,
+                 {reads(body.other, count), writes(body.target, count)});
 }
 
 cudaError_t addInPlace(cudaStream_t stream, Element element, void *target,

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 
+#include <cublasLt.h>
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
@@ -47,6 +48,61 @@ struct Bench {
   cudaStream_t streams[2] = {};
   cudaEvent_t events[2] = {};
   char *memory = nullptr;
+};
+
+/// A product of column-major matrices of floats, with a bias where it has one.
+struct LtProduct {
+  LtProduct(uint64_t m, uint64_t n, uint64_t k) {
+    REQUIRE(cublasLtCreate(&handle) == CUBLAS_STATUS_SUCCESS);
+    REQUIRE(cublasLtMatmulDescInit(&operation, CUBLAS_COMPUTE_32F,
+                                   CUDA_R_32F) == CUBLAS_STATUS_SUCCESS);
+    layout(a, m, k, m);
+    layout(b, k, n, k);
+    layout(d, m, n, m);
+  }
+  ~LtProduct() { (void)cublasLtDestroy(handle); }
+
+  static void layout(cublasLtMatrixLayoutOpaque_t &of, uint64_t rows,
+                     uint64_t columns, int64_t leading,
+                     cudaDataType_t type = CUDA_R_32F) {
+    REQUIRE(cublasLtMatrixLayoutInit(&of, type, rows, columns, leading) ==
+            CUBLAS_STATUS_SUCCESS);
+  }
+  template <typename Value>
+  void set(cublasLtMatmulDescAttributes_t attribute, Value value) {
+    CHECK(cublasLtMatmulDescSetAttribute(&operation, attribute, &value,
+                                         sizeof(value)) ==
+          CUBLAS_STATUS_SUCCESS);
+  }
+  cublasStatus_t choose(uint32_t alignment = 4) {
+    cublasLtMatmulPreferenceOpaque_t preference;
+    (void)cublasLtMatmulPreferenceInit(&preference);
+    const uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    (void)cublasLtMatmulPreferenceSetAttribute(
+        &preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none,
+        sizeof(none));
+    for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+                                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                                 CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+      (void)cublasLtMatmulPreferenceSetAttribute(&preference, attribute,
+                                                 &alignment, sizeof(alignment));
+    int count = 0;
+    return cublasLtMatmulAlgoGetHeuristic(handle, &operation, &a, &b, &d, &d,
+                                          &preference, 1, &found, &count);
+  }
+  cublasStatus_t run(const void *aData, const void *bData, void *dData,
+                     cudaStream_t stream, float beta = 0) {
+    const float alpha = 1;
+    return cublasLtMatmul(handle, &operation, &alpha, aData, &a, bData, &b,
+                          &beta, dData, &d, dData, &d, &found.algo, nullptr, 0,
+                          stream);
+  }
+
+  cublasLtHandle_t handle = nullptr;
+  cublasLtMatmulDescOpaque_t operation;
+  cublasLtMatrixLayoutOpaque_t a, b, d;
+  cublasLtMatmulHeuristicResult_t found = {};
 };
 
 } // namespace
@@ -162,4 +218,88 @@ TEST_CASE("double: NCCL refuses two ranks on one device") {
   for (ncclComm_t handle : handles)
     CHECK(ncclCommAbort(handle) == ncclSuccess);
   CHECK(ncclCommAbort(handles[0]) == ncclInvalidArgument);
+}
+
+TEST_CASE("double: products are those of the matrices, in stream order") {
+  Bench bench;
+  auto *const data = reinterpret_cast<float *>(bench.memory);
+  // A = (1 3; 2 4) and B = (5 7; 6 8), column by column, then D and a bias.
+  const float values[] = {1, 2, 3, 4, 5, 6, 7, 8, 100, 100, 100, 100, 10, 20};
+  std::memcpy(data, values, sizeof(values));
+  LtProduct product(2, 2, 2);
+  product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  product.set<const void *>(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data + 12);
+  REQUIRE(product.choose() == CUBLAS_STATUS_SUCCESS);
+  REQUIRE(product.run(data, data + 4, data + 8, bench.streams[0], 1) ==
+          CUBLAS_STATUS_SUCCESS);
+  CHECK(data[8] == 100); // not yet
+  bench.finish();
+  // A B = (23 31; 34 46): the first row gets 10 more, the second 20.
+  CHECK(data[8] == 23 + 10 + 100);
+  CHECK(data[9] == 34 + 20 + 100);
+  CHECK(data[10] == 31 + 10 + 100);
+  CHECK(data[11] == 46 + 20 + 100);
+  // Aᵀ B = (17 23; 39 53), without a bias.
+  product.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_DEFAULT);
+  product.set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  REQUIRE(product.choose() == CUBLAS_STATUS_SUCCESS);
+  REQUIRE(product.run(data, data + 4, data + 8, bench.streams[0]) ==
+          CUBLAS_STATUS_SUCCESS);
+  bench.finish();
+  CHECK(data[8] == 17);
+  CHECK(data[9] == 39);
+  CHECK(data[10] == 23);
+  CHECK(data[11] == 53);
+  CHECK(faults().empty());
+  CHECK(product.run(data, data + 4, data + 8, bench.streams[0]) ==
+        CUBLAS_STATUS_SUCCESS);
+  CHECK(product.run(data, data + 4, data + 8, bench.streams[1]) ==
+        CUBLAS_STATUS_SUCCESS);
+  bench.finish();
+  CHECK(faults(Fault::Kind::Race).size() == 1);
+}
+
+TEST_CASE("double: a product that does not fit is refused") {
+  Bench bench;
+  auto *const data = reinterpret_cast<float *>(bench.memory);
+  const auto refused = [&](auto change, bool chosen) {
+    LtProduct product(2, 3, 4);
+    if (chosen)
+      REQUIRE(product.choose() == CUBLAS_STATUS_SUCCESS);
+    change(product);
+    return chosen ? product.run(data, data + 8, data + 20, bench.streams[0])
+                  : product.choose();
+  };
+  const auto nothing = [](LtProduct &) {};
+  CHECK(refused(nothing, false) == CUBLAS_STATUS_SUCCESS);
+  CHECK(refused(nothing, true) == CUBLAS_STATUS_SUCCESS);
+  CHECK(faults().empty());
+  for (const bool chosen : {false, true}) {
+    CHECK(refused([](LtProduct &p) { LtProduct::layout(p.a, 2, 5, 2); },
+                  chosen) != CUBLAS_STATUS_SUCCESS);
+    CHECK(refused([](LtProduct &p) { LtProduct::layout(p.b, 4, 3, 3); },
+                  chosen) != CUBLAS_STATUS_SUCCESS);
+    CHECK(
+        refused(
+            [](LtProduct &p) { LtProduct::layout(p.b, 4, 3, 4, CUDA_R_16BF); },
+            chosen) != CUBLAS_STATUS_SUCCESS);
+    CHECK(refused(
+              [](LtProduct &p) {
+                p.set(CUBLASLT_MATMUL_DESC_TRANSB, CUBLAS_OP_T);
+              },
+              chosen) != CUBLAS_STATUS_SUCCESS);
+  }
+  CHECK(refused(
+            [](LtProduct &p) {
+              p.set(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+            },
+            true) == CUBLAS_STATUS_INVALID_VALUE);
+  LtProduct product(2, 3, 4);
+  REQUIRE(product.choose(16) == CUBLAS_STATUS_SUCCESS);
+  CHECK(product.run(data + 1, data + 12, data + 24, bench.streams[0]) ==
+        CUBLAS_STATUS_NOT_SUPPORTED); // less aligned than was said
+  float outside[8] = {};
+  CHECK(product.run(outside, data + 12, data + 24, bench.streams[0]) !=
+        CUBLAS_STATUS_SUCCESS);
+  bench.finish();
 }

@@ -24,7 +24,7 @@ MAY_INCLUDE = {
     "runtime/cuda/": {"ir/", "runtime/", "cuda", "nccl", "cublas"},
     "tools/": {"ir/", "compiler/", "runtime/", "tools/", "llvm/", "benchmark/"},
     "tests/": {"ir/", "compiler/", "runtime/", "tools/", "tests/", "llvm/", "catch2/"},
-    "tests/cuda/": {"ir/", "compiler/", "runtime/", "tests/", "catch2/", "cuda_runtime_api.h", "nccl.h"},
+    "tests/cuda/": {"ir/", "compiler/", "runtime/", "tests/", "catch2/", "cuda_runtime_api.h", "cublasLt.h", "nccl.h"},
 }
 # Third-party headers of single parts, and where.
 ALSO = {

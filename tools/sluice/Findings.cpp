@@ -1,5 +1,6 @@
 #include "tools/sluice/Findings.h"
 
+#include "ir/Words.h"
 #include "tools/sluice/CsvNotes.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -220,10 +221,6 @@ static void writePlain(const Subject &subject,
     for (const verify::Step &step : finding.story)
       out << "  " << step.text << '\n';
   }
-}
-
-static std::string counted(uint64_t count, llvm::StringRef what) {
-  return std::to_string(count) + " " + what.str() + (count == 1 ? "" : "s");
 }
 
 /// " (8 of the file; 8 messages and 2 steps added)" of a schedule that came

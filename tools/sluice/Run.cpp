@@ -167,6 +167,11 @@ static Status prepare(const Arguments &arguments, const Input &input,
     return Status::usage("--save=-: weights are binary, name a file for them");
   Status status = chooseModule(arguments, plan, options.module);
   if (status.ok())
+    status = runtime::findBackend(options.backend)
+                 ->placeModule(options.module, options.computesOnDevice);
+  if (options.computesOnDevice)
+    options.costSteps = 0; // its calls only enqueue
+  if (status.ok())
     status = chooseSteps(arguments, plan, options.steps);
   if (status.ok())
     status = findData(arguments, input, *options.module, plan);

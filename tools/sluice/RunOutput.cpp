@@ -46,12 +46,16 @@ Prediction predict(const Plan &plan, const runtime::JobResult &result,
   uint64_t warmSteps = 2 + options.costSteps;
   Prediction prediction{.timing = {}, .basis = "", .warmSteps = warmSteps};
   std::string count = std::to_string(warmSteps);
-  if (!result.costs.empty() && options.steps > warmSteps) {
+  if (options.costSteps != 0 && !result.costs.empty() &&
+      options.steps > warmSteps) {
     prediction.timing = predictTiming(plan, measuredCosts(result.costs));
     prediction.basis = "from costs measured in the first " + count + " steps";
   } else if (plan.timeUnit == TimeUnit::Seconds) {
     prediction.timing = simulatePlan(plan);
     prediction.basis = "from the plan's own costs";
+  } else if (options.costSteps == 0) {
+    prediction.basis = "the plan's times are in abstract units, and what a "
+                       "device takes is not measured";
   } else {
     prediction.basis = "the plan's times are in abstract units, and costs are "
                        "measured only in more than " +

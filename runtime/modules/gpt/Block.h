@@ -14,6 +14,7 @@
 
 #include "runtime/modules/gpt/Config.h"
 #include "runtime/modules/gpt/Parameters.h"
+#include "runtime/modules/gpt/Primitives.h"
 
 namespace sluice::gpt {
 
@@ -40,21 +41,24 @@ struct BlockLayout {
 
 /// A block within a stage's buffers. `gradients` are not touched by forward.
 template <typename Real> struct Block {
+  Primitives<Real> &math;
+  const Config &config;
   Pieces<const Real, kBlockTensors> weights;
-  Pieces<Real, kBlockTensors> gradients;
+  Pieces<GradientOf<Real>, kBlockTensors> gradients;
   Pieces<Real, kBlockKept> kept;
   Real *probabilities; ///< T·heads·s; null: made again where they are needed
 
   /// From kept[Input] to `output`, which may be kept[Input] if no backward
-  /// follows, or null if only what is kept is wanted. workspace: s².
-  void forward(const Config &config, Real *output, Real *workspace) const;
+  /// follows, or null if only what is kept is wanted. Scratch: s².
+  void forward(Real *output, Scratch<Real> scratch) const;
   /// The probabilities of kept[Qkv].
-  void remakeProbabilities(const Config &config) const;
+  void remakeProbabilities() const;
   /// Turns `chain` from the gradient at the output into that at the input, and
-  /// adds to the gradients of the norms. workspace: T(h + ffn) + 2s² + s·h.
-  void backwardInput(const Config &config, Real *chain, Real *workspace) const;
-  /// Adds to the gradients of the four matrices and their biases.
-  void backwardWeight(const Config &config) const;
+  /// adds to the gradients of the norms. Scratch: T(h + ffn) + 2s² + s·h.
+  void backwardInput(Real *chain, Scratch<Real> scratch) const;
+  /// Adds to the gradients of the four matrices and their biases. Scratch:
+  /// none needed.
+  void backwardWeight(Scratch<Real> scratch) const;
 };
 
 } // namespace sluice::gpt

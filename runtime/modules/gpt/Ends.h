@@ -4,32 +4,27 @@
 
 #include "runtime/modules/gpt/Config.h"
 #include "runtime/modules/gpt/Parameters.h"
-#include "runtime/modules/gpt/Text.h"
+#include "runtime/modules/gpt/Primitives.h"
 
 #include <cstdint>
 
 namespace sluice::gpt {
 
-/// The tokens of one microbatch.
-struct Batch {
-  const Config &config;
-  const Text &text;
-  uint64_t step;
-  uint32_t microbatch;
-  const uint8_t *row(uint32_t index) const {
-    return text.sample(config, step, microbatch, index);
-  }
-};
-
 /// Token plus learned position; keeps nothing, since its tokens are drawn
 /// again.
 template <typename Real> struct Embedding {
+  Primitives<Real> &math;
   Pieces<const Real, kEmbeddingTensors> weights;
-  Pieces<Real, kEmbeddingTensors> gradients;
+  Pieces<GradientOf<Real>, kEmbeddingTensors> gradients;
 
-  void forward(const Batch &batch, Real *output) const;
+  void forward(const Batch &batch, Real *output) const {
+    math.embed(batch, weights[Token], weights[Position], output);
+  }
   /// Adds to the gradients, given that at the output.
-  void backward(const Batch &batch, const Real *outputGradient) const;
+  void backward(const Batch &batch, const Real *outputGradient) const {
+    math.embedBackward(batch, outputGradient, gradients[Token],
+                       gradients[Position]);
+  }
 };
 
 /// What the head keeps of a microbatch, T(h + vocab) elements.
@@ -49,14 +44,16 @@ struct HeadLayout {
 /// Final norm, output matrix (its own, or the table of the tokens), cross
 /// entropy.
 template <typename Real> struct Head {
+  Primitives<Real> &math;
   Pieces<const Real, kHeadTensors> weights;
-  Pieces<Real, kHeadTensors> gradients;
+  Pieces<GradientOf<Real>, kHeadTensors> gradients;
   const Real *output; ///< the output matrix, vocab x h
-  Real *outputGradient;
+  GradientOf<Real> *outputGradient;
   Pieces<Real, kHeadKept> kept;
 
-  /// From the norm's input to the mean loss of the microbatch, in nats.
-  double forward(const Batch &batch, const Real *input) const;
+  /// From the norm's input to the mean loss of the microbatch, in nats, which
+  /// may count.
+  void forward(const Batch &batch, const Real *input, bool counts) const;
   /// chain = gradient at the norm's input; adds to the gradients of the norm.
   /// workspace: T·h.
   void backwardInput(const Config &config, const Real *input, Real *chain,

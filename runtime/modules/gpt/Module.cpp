@@ -1,11 +1,12 @@
 //===- runtime/modules/gpt/Module.cpp - The stage module `gpt` -----------===//
 //
-// The C interface over StageState: casts, statuses to codes, exceptions to
+// The C interface over stages: casts, statuses to codes, exceptions to
 // messages.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/modules/gpt/Module.h"
 
+#include "runtime/modules/gpt/Stage.h"
 #include "runtime/modules/gpt/StageState.h"
 
 #include <algorithm>
@@ -51,157 +52,136 @@ int guarded(sluice_error *error, Body body, int environment = kFailure) {
   }
 }
 
-template <typename Real> StageState<Real> &stateOf(void *instance) {
-  return *static_cast<StageState<Real> *>(instance);
+Stage &stageOf(void *instance) { return *static_cast<Stage *>(instance); }
+
+int bytes(void *instance, sluice_bytes *result, sluice_error *) {
+  *result = stageOf(instance).bytes();
+  return 0;
+}
+
+int bind(void *instance, const sluice_state *memory, sluice_error *error) {
+  return guarded(error, [&] { return stageOf(instance).bind(*memory); });
+}
+
+int beginStep(void *instance, uint64_t step, sluice_error *error) {
+  return guarded(error, [&] { return stageOf(instance).beginStep(step); });
+}
+
+int forward(void *instance, const sluice_call *call, sluice_error *error) {
+  return guarded(error, [&] { return stageOf(instance).forward(*call); });
+}
+
+int recompute(void *instance, const sluice_call *call, sluice_error *error) {
+  return guarded(error, [&] { return stageOf(instance).recompute(*call); });
+}
+
+int backwardInput(void *instance, const sluice_call *call,
+                  sluice_error *error) {
+  return guarded(error, [&] { return stageOf(instance).backwardInput(*call); });
+}
+
+int backwardWeight(void *instance, const sluice_call *call,
+                   sluice_error *error) {
+  return guarded(error,
+                 [&] { return stageOf(instance).backwardWeight(*call); });
+}
+
+int addGradients(void *instance, const sluice_buffer *other, void *stream,
+                 sluice_error *error) {
+  return guarded(
+      error, [&] { return stageOf(instance).addGradients(*other, stream); });
+}
+
+int normGradients(void *instance, const sluice_buffer *tied, void *stream,
+                  sluice_error *error) {
+  return guarded(error,
+                 [&] { return stageOf(instance).normGradients(tied, stream); });
+}
+
+/// The step's number is that of begin_step.
+int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied,
+                  void *stream, sluice_error *error) {
+  return guarded(error,
+                 [&] { return stageOf(instance).optimizerStep(tied, stream); });
+}
+
+int loss(void *instance, double *mean, int *has, sluice_error *) {
+  *has = stageOf(instance).loss(*mean);
+  return 0;
+}
+
+uint32_t tensorCount(void *instance) {
+  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
+  return uint32_t(std::min(stageOf(instance).tensors(), kMost));
+}
+
+int tensor(void *instance, uint32_t index, sluice_tensor *result,
+           sluice_error *error) {
+  return guarded(error,
+                 [&] { return stageOf(instance).tensor(index, *result); });
+}
+
+void destroy(void *instance) { delete static_cast<Stage *>(instance); }
+
+template <typename Real>
+Status makeOnHost(const sluice_stage &stage, std::unique_ptr<Stage> &result) {
+  return StageState<Real>::create(stage, makeHostPrimitives<Real>(), result);
 }
 
 template <typename Real>
-int create(const sluice_stage *stage, void **instance, sluice_error *error) {
+int createOnHost(const sluice_stage *stage, void **instance,
+                 sluice_error *error) {
+  return createStage(makeOnHost<Real>, stage, instance, error);
+}
+
+} // namespace
+
+int createStage(MakeStage make, const sluice_stage *stage, void **instance,
+                sluice_error *error) {
   return guarded(
       error,
       [&] {
-        StageState<Real> *state = nullptr;
-        Status status = StageState<Real>::create(*stage, state);
+        std::unique_ptr<Stage> made;
+        Status status = make(*stage, made);
         if (status.ok())
-          *instance = state;
+          *instance = made.release();
         return status;
       },
       SLUICE_ENVIRONMENT);
 }
 
-template <typename Real>
-int bytes(void *instance, sluice_bytes *result, sluice_error *) {
-  *result = stateOf<Real>(instance).bytes();
-  return 0;
-}
-
-template <typename Real>
-int bind(void *instance, const sluice_state *memory, sluice_error *error) {
-  return guarded(error, [&] { return stateOf<Real>(instance).bind(*memory); });
-}
-
-template <typename Real>
-int beginStep(void *instance, uint64_t, sluice_error *) {
-  stateOf<Real>(instance).beginStep();
-  return 0;
-}
-
-template <typename Real>
-int forward(void *instance, const sluice_call *call, sluice_error *error) {
-  return guarded(error, [&] {
-    Status status = stateOf<Real>(instance).checkForward(*call);
-    if (status.ok())
-      stateOf<Real>(instance).forward(*call);
-    return status;
-  });
-}
-
-template <typename Real>
-int recompute(void *instance, const sluice_call *call, sluice_error *error) {
-  return guarded(error, [&] {
-    Status status = stateOf<Real>(instance).checkRecompute(*call);
-    if (status.ok())
-      stateOf<Real>(instance).recompute(*call);
-    return status;
-  });
-}
-
-template <typename Real>
-int backwardInput(void *instance, const sluice_call *call,
-                  sluice_error *error) {
-  return guarded(error, [&] {
-    Status status = stateOf<Real>(instance).checkBackwardInput(*call);
-    if (status.ok())
-      stateOf<Real>(instance).backwardInput(*call);
-    return status;
-  });
-}
-
-template <typename Real>
-int backwardWeight(void *instance, const sluice_call *call,
-                   sluice_error *error) {
-  return guarded(error, [&] {
-    Status status = stateOf<Real>(instance).checkBackwardWeight(*call);
-    if (status.ok())
-      stateOf<Real>(instance).backwardWeight(*call);
-    return status;
-  });
-}
-
-template <typename Real>
-int addGradients(void *instance, const sluice_buffer *other, void *,
-                 sluice_error *error) {
-  return guarded(error,
-                 [&] { return stateOf<Real>(instance).addGradients(*other); });
-}
-
-template <typename Real>
-int normGradients(void *instance, const sluice_buffer *tied, void *,
-                  sluice_error *error) {
-  return guarded(error,
-                 [&] { return stateOf<Real>(instance).normGradients(tied); });
-}
-
-template <typename Real>
-int optimizerStep(void *instance, uint64_t step, const sluice_buffer *tied,
-                  void *, sluice_error *error) {
-  return guarded(
-      error, [&] { return stateOf<Real>(instance).optimizerStep(step, tied); });
-}
-
-template <typename Real>
-int loss(void *instance, double *mean, int *has, sluice_error *) {
-  *has = stateOf<Real>(instance).loss(*mean);
-  return 0;
-}
-
-template <typename Real> uint32_t tensorCount(void *instance) {
-  constexpr uint64_t kMost = std::numeric_limits<uint32_t>::max();
-  return uint32_t(std::min(stateOf<Real>(instance).tensors(), kMost));
-}
-
-template <typename Real>
-int tensor(void *instance, uint32_t index, sluice_tensor *result,
-           sluice_error *error) {
-  return guarded(
-      error, [&] { return stateOf<Real>(instance).tensor(index, *result); });
-}
-
-template <typename Real> void destroy(void *instance) {
-  delete static_cast<StageState<Real> *>(instance);
-}
-
-template <typename Real> constexpr sluice_module moduleNamed(const char *name) {
+sluice_module stageModule(const char *name,
+                          int (*create)(const sluice_stage *, void **,
+                                        sluice_error *)) {
   return {SLUICE_MODULE_VERSION,
           name,
-          create<Real>,
-          bytes<Real>,
-          bind<Real>,
-          beginStep<Real>,
-          forward<Real>,
-          recompute<Real>,
-          backwardInput<Real>,
-          backwardWeight<Real>,
-          addGradients<Real>,
-          normGradients<Real>,
-          optimizerStep<Real>,
-          loss<Real>,
-          tensorCount<Real>,
-          tensor<Real>,
-          destroy<Real>};
+          create,
+          bytes,
+          bind,
+          beginStep,
+          forward,
+          recompute,
+          backwardInput,
+          backwardWeight,
+          addGradients,
+          normGradients,
+          optimizerStep,
+          loss,
+          tensorCount,
+          tensor,
+          destroy};
 }
 
-} // namespace
 } // namespace sluice::gpt
 
 const sluice_module *sluice_gpt_module() {
-  static constexpr sluice_module kModule =
-      sluice::gpt::moduleNamed<float>("gpt");
+  static const sluice_module kModule =
+      sluice::gpt::stageModule("gpt", sluice::gpt::createOnHost<float>);
   return &kModule;
 }
 
 const sluice_module *sluice_gpt_double_module() {
-  static constexpr sluice_module kModule =
-      sluice::gpt::moduleNamed<double>("gpt-double");
+  static const sluice_module kModule =
+      sluice::gpt::stageModule("gpt-double", sluice::gpt::createOnHost<double>);
   return &kModule;
 }

@@ -1,10 +1,10 @@
 //===- runtime/modules/gpt/Module.h - The stage module `gpt` -------------===//
 //
-// A decoder-only transformer over bytes, in fp32 on the CPU: token and learned
-// position embedding; blocks of layer norm, causal attention, layer norm and an
-// MLP with GELU (tanh form); final layer norm, output matrix without a bias
-// (its own, or the table of tokens), cross entropy. Trained with AdamW
-// (Kernels.h has its constants); the two-dimensional tensors, embeddings
+// A decoder-only transformer over bytes, here in fp32 on the CPU: token and
+// learned position embedding; blocks of layer norm, causal attention, layer
+// norm and an MLP with GELU (tanh form); final layer norm, output matrix
+// without a bias (its own, or the table of tokens), cross entropy. Trained with
+// AdamW (Kernels.h has its constants); the two-dimensional tensors, embeddings
 // included, have weight decay.
 //
 // A stage's results are the same bit for bit wherever the model is cut and

@@ -95,31 +95,25 @@ std::vector<Tensor> tensorsOf(const Config &config) {
 }
 
 template <typename Real>
-void initialise(const Config &config, const std::vector<Tensor> &tensors,
-                Real *parameters) {
-  uint64_t weights = startHash(Use::Weights, config.seed);
-  for (const Tensor &tensor : tensors) {
-    Real *values = parameters + tensor.offset;
-    uint64_t hash = extendHash(weights, tensor.position);
-    switch (tensor.initial) {
-    case Initial::Zero:
-      std::fill_n(values, tensor.elements, Real(0));
-      break;
-    case Initial::One:
-      std::fill_n(values, tensor.elements, Real(1));
-      break;
-    case Initial::Normal:
-      fillNormal(values, tensor.elements, hash, kDeviation);
-      break;
-    case Initial::Residual:
-      fillNormal(values, tensor.elements, hash,
-                 kDeviation / std::sqrt(2.0 * config.layers));
-      break;
-    }
+void initialise(const Config &config, const Tensor &tensor, Real *values) {
+  const uint64_t hash =
+      extendHash(startHash(Use::Weights, config.seed), tensor.position);
+  switch (tensor.initial) {
+  case Initial::Zero:
+    std::fill_n(values, tensor.elements, Real(0));
+    return;
+  case Initial::One:
+    std::fill_n(values, tensor.elements, Real(1));
+    return;
+  case Initial::Normal:
+    return fillNormal(values, tensor.elements, hash, kDeviation);
+  case Initial::Residual:
+    return fillNormal(values, tensor.elements, hash,
+                      kDeviation / std::sqrt(2.0 * config.layers));
   }
 }
 
-template void initialise(const Config &, const std::vector<Tensor> &, float *);
-template void initialise(const Config &, const std::vector<Tensor> &, double *);
+template void initialise(const Config &, const Tensor &, float *);
+template void initialise(const Config &, const Tensor &, double *);
 
 } // namespace sluice::gpt

@@ -105,11 +105,10 @@ uint64_t tensorPositions(const Config &config);
 /// The stage's tensors in the order of the model.
 std::vector<Tensor> tensorsOf(const Config &config);
 
-/// Initial values: a function of the seed, the tensor's position in the model
-/// and the element, so that they do not depend on the cut.
+/// Initial values of one tensor: a function of the seed, the tensor's position
+/// in the model and the element, so that they do not depend on the cut.
 template <typename Real>
-void initialise(const Config &config, const std::vector<Tensor> &tensors,
-                Real *parameters);
+void initialise(const Config &config, const Tensor &tensor, Real *values);
 
 } // namespace sluice::gpt
 

@@ -1,11 +1,7 @@
 //===- runtime/modules/gpt/StageState.cpp - One stage with its memory ----===//
 #include "runtime/modules/gpt/StageState.h"
 
-#include "runtime/modules/gpt/Kernels.h"
-#include "runtime/modules/gpt/MatrixProduct.h"
-
 #include <algorithm>
-#include <cmath>
 #include <initializer_list>
 #include <memory>
 #include <string>
@@ -16,9 +12,13 @@
 namespace sluice::gpt {
 namespace {
 
+template <typename Real> constexpr std::string_view kDtype = "fp64";
+template <> constexpr std::string_view kDtype<float> = "fp32";
+template <> constexpr std::string_view kDtype<BFloat16> = "bf16";
+
+/// Whether the optimizer keeps the parameters in a type of its own.
 template <typename Real>
-constexpr std::string_view kDtype =
-    std::is_same_v<Real, float> ? "fp32" : "fp64";
+constexpr bool kHasMaster = !std::is_same_v<Real, GradientOf<Real>>;
 
 /// State per parameter: mean and mean square of its gradient.
 constexpr uint64_t kMoments = 2;
@@ -64,20 +64,24 @@ Status checkSide(bool has, std::string_view what, uint32_t count,
 } // namespace
 
 template <typename Real>
-StageState<Real>::StageState(Config configuration)
+StageState<Real>::StageState(Config configuration,
+                             std::unique_ptr<Primitives<Real>> primitives)
     : config(std::move(configuration)), needs(needsOf(config)),
       embeddingLayout(offsetsOf(embeddingTensors(config))), blockLayout(config),
       headLayout(config),
       firstBlock(config.hasTable() ? embeddingLayout.back() : 0),
-      headStart(firstBlock + config.stageLayers * blockLayout.tensors.back()) {}
+      headStart(firstBlock + config.stageLayers * blockLayout.tensors.back()),
+      math(std::move(primitives)) {}
 
 template <typename Real>
 Status StageState<Real>::create(const sluice_stage &stage,
-                                StageState *&result) {
+                                std::unique_ptr<Primitives<Real>> primitives,
+                                std::unique_ptr<Stage> &result) {
   Config config;
   if (Status status = readConfig(stage, kDtype<Real>, config); !status.ok())
     return status;
-  std::unique_ptr<StageState> state(new StageState(std::move(config)));
+  std::unique_ptr<StageState> state(
+      new StageState(std::move(config), std::move(primitives)));
   const sluice_bytes bytes = state->bytes();
   const uint64_t largest =
       std::max({bytes.optimizer, bytes.workspace, bytes.saved, bytes.kept,
@@ -85,21 +89,21 @@ Status StageState<Real>::create(const sluice_stage &stage,
   if (largest > uint64_t(INT64_MAX))
     return Status::input("the stage needs more than " +
                          std::to_string(INT64_MAX) + " bytes");
-  const uint64_t shared =
-      state->config.sharesTable() ? bytesOf<Real>(state->config.table()) : 0;
+  const uint64_t shared = state->config.sharesTable()
+                              ? bytesOf<Gradient>(state->config.table())
+                              : 0;
   if (stage.tied_bytes != 0 && (shared == 0 || stage.tied_bytes < shared))
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
   if (Status status = state->checkParts(); !status.ok())
     return status;
-  if (Status status = prepareMatrixProducts(stage.ranks * stage.replicas);
-      !status.ok())
+  if (Status status = state->math->prepare(state->config, stage); !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
     if (Status status = state->text.read(state->config); !status.ok())
       return status;
-  result = state.release();
+  result = std::move(state);
   return Status();
 }
 
@@ -109,20 +113,22 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   bytes.input = bytesOf<Real>(needs.input);
   bytes.output = bytesOf<Real>(needs.output);
   bytes.workspace = bytesOf<Real>(needs.workspace);
+  bytes.host = math->hostBytes();
   if (!config.trained) { // what a backward would need is scratch
     bytes.workspace = bytesOf<Real>(
         saturatingSum(needs.workspace, saturatingSum(needs.saved, needs.kept)));
     return bytes;
   }
-  bytes.gradients = bytesOf<Real>(
+  bytes.gradients = bytesOf<Gradient>(
       saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
   const uint64_t parts = config.optimizerParts;
   const uint64_t each =
-      bytesOf<Real>(needs.parameters / parts + (needs.parameters % parts != 0));
-  bytes.parameters = saturatingProduct(each, parts); // equal ones
+      needs.parameters / parts + (needs.parameters % parts != 0);
+  const uint64_t all = saturatingProduct(each, parts); // in equal parts
+  bytes.parameters = bytesOf<Real>(all);
   if (parts > 1 && needs.gradients == needs.parameters)
-    bytes.gradients = std::max(bytes.gradients, bytes.parameters);
-  bytes.optimizer = saturatingProduct(kMoments, each);
+    bytes.gradients = std::max(bytes.gradients, bytesOf<Gradient>(all));
+  bytes.optimizer = optimizerBytes(each);
   if (config.clipNorm > 0)
     bytes.norms = saturatingProduct(tensorPositions(config), sizeof(double));
   bytes.saved = bytesOf<Real>(needs.saved);
@@ -132,28 +138,64 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
 }
 
 template <typename Real>
+uint64_t StageState<Real>::optimizerBytes(uint64_t count) const {
+  return config.trained ? saturatingProduct(kMoments + kHasMaster<Real>,
+                                            bytesOf<Gradient>(count))
+                        : 0;
+}
+
+template <typename Real>
 Status StageState<Real>::bind(const sluice_state &memory) {
   const sluice_bytes need = bytes();
   Status status = enough({{"parameter", memory.parameters, need.parameters},
                           {"gradient", memory.gradients, need.gradients},
                           {"optimizer", memory.optimizer, need.optimizer},
                           {"workspace", memory.workspace, need.workspace},
-                          {"norm", memory.norms, need.norms}});
+                          {"norm", memory.norms, need.norms},
+                          {"host", memory.host, need.host}});
+  if (status.ok())
+    status = math->bind(memory.host);
   if (!status.ok())
     return status;
   if (Status cut = takeParts(memory); !cut.ok())
     return cut;
   parameters = as<Real>(memory.parameters);
-  gradients = as<Real>(memory.gradients);
+  gradients = as<Gradient>(memory.gradients);
   sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
-  optimizer = as<Real>(memory.optimizer);
+  optimizer = as<Gradient>(memory.optimizer);
   workspace = as<Real>(memory.workspace);
   norms = as<double>(memory.norms);
   table = tensorsOf(config);
-  initialise(config, table, parameters);
+  return initialiseState();
+}
+
+template <typename Real> Status StageState<Real>::initialiseState() {
   if (config.trained)
-    std::fill_n(optimizer, kMoments * part, Real(0));
-  return Status();
+    math->clear(optimizer, optimizerBytes(part));
+  std::vector<Gradient> values;
+  std::vector<Real> rounded;
+  for (const Tensor &t : table) {
+    if constexpr (!kHasMaster<Real>)
+      if (math->isImmediate()) {
+        initialise(config, t, parameters + t.offset);
+        continue;
+      }
+    values.resize(t.elements);
+    initialise(config, t, values.data());
+    rounded.resize(t.elements);
+    std::transform(values.begin(), values.end(), rounded.begin(),
+                   [](Gradient value) { return Real(value); });
+    Status status = math->upload(parameters + t.offset, rounded.data(),
+                                 bytesOf<Real>(t.elements));
+    if (const Range own = ownOf(t);
+        kHasMaster<Real> && config.trained && own.size != 0 && status.ok())
+      status = math->upload(optimizer + (own.begin - partBegin),
+                            values.data() + (own.begin - t.offset),
+                            bytesOf<Gradient>(own.size));
+    if (!status.ok())
+      return status;
+  }
+  return math->status();
 }
 
 /// Norms and the gradients of a table that two stages hold, or that embedding
@@ -180,15 +222,13 @@ Status StageState<Real>::takeParts(const sluice_state &memory) {
                          " bytes of parameters do not have " +
                          std::to_string(parts) + " equal parts");
   partBegin = part * config.optimizerPart;
-  if (config.gradientParts > 1 &&
-      memory.gradients.bytes != memory.parameters.bytes)
+  if (config.gradientParts > 1 && memory.gradients.bytes / sizeof(Gradient) !=
+                                      memory.parameters.bytes / sizeof(Real))
     return Status::input("parts of " + std::to_string(memory.gradients.bytes) +
                          " bytes of gradients are not those of " +
                          std::to_string(memory.parameters.bytes) +
                          " bytes of parameters");
-  return config.trained ? enough({{"optimizer", memory.optimizer,
-                                   kMoments * bytesOf<Real>(part)}})
-                        : Status();
+  return enough({{"optimizer", memory.optimizer, optimizerBytes(part)}});
 }
 
 template <typename Real> Status StageState<Real>::checkBound() const {
@@ -311,22 +351,25 @@ void StageState<Real>::addSums(bool isByInput, bool isFirst) {
 /// rank.
 template <typename Real>
 void StageState<Real>::addSum(size_t offset, size_t count, bool isFirst) {
+  const uint64_t size = bytesOf<Gradient>(count);
   if (isFirst)
-    std::copy_n(sums + offset, count, gradients + offset);
+    math->copy(gradients + offset, sums + offset, size);
   else
-    addTo(gradients + offset, sums + offset, count);
-  std::fill_n(sums + offset, count, Real(0));
+    math->add(gradients + offset, sums + offset, count);
+  math->clear(sums + offset, size);
 }
 
 template <typename Real> Embedding<Real> StageState<Real>::embedding() const {
-  return {{parameters, &embeddingLayout}, {sums, &embeddingLayout}};
+  return {*math, {parameters, &embeddingLayout}, {sums, &embeddingLayout}};
 }
 
 template <typename Real>
 Block<Real> StageState<Real>::block(size_t index, Real *kept,
                                     Real *probabilities) const {
   size_t start = firstBlock + index * blockLayout.tensors.back();
-  return {{parameters + start, &blockLayout.tensors},
+  return {*math,
+          config,
+          {parameters + start, &blockLayout.tensors},
           {sums + start, &blockLayout.tensors},
           {kept, &blockLayout.kept},
           probabilities};
@@ -361,9 +404,10 @@ Head<Real> StageState<Real>::head(const sluice_call &call) const {
 template <typename Real> Head<Real> StageState<Real>::head(Real *kept) const {
   const Pieces<const Real, kHeadTensors> weights = {parameters + headStart,
                                                     &headLayout.tensors};
-  const Pieces<Real, kHeadTensors> added = {sums + headStart,
-                                            &headLayout.tensors};
-  return {weights,
+  const Pieces<Gradient, kHeadTensors> added = {sums + headStart,
+                                                &headLayout.tensors};
+  return {*math,
+          weights,
           added,
           config.tied ? parameters : weights[HeadWeight],
           config.tied ? sums + outputGradients() : added[HeadWeight],
@@ -379,16 +423,45 @@ Real *StageState<Real>::inputOf(size_t index, const sluice_call &call) const {
   return call.outputs ? as<Real>(call.outputs[0]) : nullptr;
 }
 
-template <typename Real> void StageState<Real>::beginStep() {
-  if (config.trained) {
-    std::fill_n(gradients, needs.gradients, Real(0));
-    std::fill_n(sums, needs.gradients, Real(0));
-    if (config.clipNorm > 0)
-      std::fill_n(norms, tensorPositions(config), 0.0);
+template <typename Real> Status StageState<Real>::beginStep(uint64_t step) {
+  if (hostCopy && !stepped) { // it may have been written to
+    Status status = math->upload(parameters, hostCopy.get(),
+                                 bytesOf<Real>(needs.parameters));
+    if (status.ok())
+      status = math->upload(optimizer, hostCopy.get() + optimizerAt(),
+                            optimizerBytes(part));
+    if (!status.ok())
+      return status;
   }
+  hostCopy.reset();
+  stepped = true;
+  cleared = false;
   byInput = byWeight = {};
-  lossSum = 0;
-  lossCount = 0;
+  math->beginStep(config, text, step);
+  if (math->isImmediate())
+    clearSums();
+  // A rank may sum norms before it computes.
+  return config.trained && config.clipNorm > 0
+             ? math->clearNow(norms, tensorPositions(config) * sizeof(double))
+             : Status();
+}
+
+/// Before what a call enqueues. On a device the first one of a step clears the
+/// gradients of the step before: what adds to them comes behind on the stream.
+template <typename Real> void StageState<Real>::start(void *stream) {
+  math->use(stream);
+  if (!cleared)
+    clearSums();
+}
+
+template <typename Real> void StageState<Real>::clearSums() {
+  cleared = true;
+  if (!config.trained)
+    return;
+  const uint64_t size = bytesOf<Gradient>(needs.gradients);
+  math->clear(gradients, size);
+  if (sums != gradients)
+    math->clear(sums, size);
 }
 
 /// The call with places for what its forward leaves: of a stage that is not
@@ -408,126 +481,137 @@ void StageState<Real>::takeInput(const sluice_call &call, Real *place) const {
   if (config.embedding)
     embedding().forward(batch(call), place);
   else
-    std::copy_n(as<Real>(call.inputs[0]), needs.input, place);
+    math->copy(place, as<Real>(call.inputs[0]), bytesOf<Real>(needs.input));
 }
 
-/// Computes blocks and head in what the call keeps, from the first's input on;
-/// returns the loss.
+/// Computes blocks and head in what the call keeps, from the first's input on.
 template <typename Real>
-double StageState<Real>::fill(const sluice_call &call) const {
+void StageState<Real>::fill(const sluice_call &call, bool counts) const {
   for (size_t i = 0; i < config.stageLayers; ++i)
-    block(i, call).forward(config, inputOf(i + 1, call), workspace);
-  return config.head ? head(call).forward(batch(call), headInput(call)) : 0;
+    block(i, call).forward(inputOf(i + 1, call), scratch());
+  if (config.head)
+    head(call).forward(batch(call), headInput(call), counts);
 }
 
 /// Computes blocks and head one after the other in the workspace, so that only
-/// the checkpoint and the output are left; returns the loss.
+/// the checkpoint and the output are left.
 template <typename Real>
-double StageState<Real>::passThrough(const sluice_call &call) const {
+void StageState<Real>::passThrough(const sluice_call &call) const {
   Real *output = config.head ? workspace : as<Real>(call.outputs[0]);
   Real *input = config.stageLayers > 0 ? workspace : output;
   takeInput(call, input);
   if (!config.embedding)
-    std::copy_n(input, needs.input, as<Real>(call.checkpoint));
-  Real *scratch = workspace + blockLayout.kept.back();
+    math->copy(as<Real>(call.checkpoint), input, bytesOf<Real>(needs.input));
   for (size_t i = 0; i < config.stageLayers; ++i)
     block(i, workspace, nullptr)
-        .forward(config, i + 1 < config.stageLayers ? workspace : output,
-                 scratch);
+        .forward(i + 1 < config.stageLayers ? workspace : output,
+                 scratch().after(blockLayout.kept.back()));
   Real *kept = workspace + config.tokens() * config.hidden;
-  return config.head ? head(kept).forward(batch(call), workspace) : 0;
+  if (config.head)
+    head(kept).forward(batch(call), workspace, true);
 }
 
 template <typename Real>
-void StageState<Real>::forward(const sluice_call &given) {
+Status StageState<Real>::forward(const sluice_call &given) {
+  if (Status status = checkForward(given); !status.ok())
+    return status;
+  start(given.stream);
   const sluice_call call = withScratch(given);
-  double loss = 0;
   if (config.isFull()) {
-    loss = passThrough(call);
+    passThrough(call);
   } else {
     takeInput(call, inputOf(0, call));
-    loss = fill(call);
+    fill(call, true);
   }
-  if (config.head) {
-    lossSum += loss;
-    ++lossCount;
-  }
+  return math->status();
 }
 
 template <typename Real>
-void StageState<Real>::recompute(const sluice_call &call) {
+Status StageState<Real>::recompute(const sluice_call &call) {
+  if (Status status = checkRecompute(call); !status.ok())
+    return status;
+  start(call.stream);
   if (config.isSelective()) {
     if (!config.flashAttention)
       for (size_t i = 0; i < config.stageLayers; ++i)
-        block(i, call).remakeProbabilities(config);
-    return;
+        block(i, call).remakeProbabilities();
+  } else if (config.stageLayers != 0 || config.head) { // else nothing is kept
+    sluice_call again = call;
+    again.inputs = &call.checkpoint;
+    takeInput(again, inputOf(0, again));
+    fill(again, false);
   }
-  if (config.stageLayers == 0 && !config.head)
-    return; // an embedding keeps nothing
-  sluice_call again = call;
-  again.inputs = &call.checkpoint;
-  takeInput(again, inputOf(0, again));
-  fill(again);
+  return math->status();
 }
 
 template <typename Real>
-void StageState<Real>::backwardInput(const sluice_call &call) {
+Status StageState<Real>::backwardInput(const sluice_call &call) {
+  if (Status status = checkBackwardInput(call); !status.ok())
+    return status;
+  start(call.stream);
   const size_t elements = config.tokens() * config.hidden;
   if (config.embedding && config.stageLayers == 0 && !config.head) {
     embedding().backward(batch(call), as<Real>(call.output_gradients[0]));
-    return endCall(byInput, call);
+    endCall(byInput, call);
+    return math->status();
   }
   // The gradient as it walks from the last layer to the first.
   Real *chain =
       config.embedding ? workspace : as<Real>(call.input_gradients[0]);
-  Real *scratch = config.embedding ? workspace + elements : workspace;
+  const Scratch<Real> rest = scratch().after(config.embedding ? elements : 0);
   if (config.head)
-    head(call).backwardInput(config, headInput(call), chain, scratch);
+    head(call).backwardInput(config, headInput(call), chain, rest.data);
   else
-    std::copy_n(as<Real>(call.output_gradients[0]), elements, chain);
+    math->copy(chain, as<Real>(call.output_gradients[0]),
+               bytesOf<Real>(elements));
   for (size_t i = config.stageLayers; i-- > 0;)
-    block(i, call).backwardInput(config, chain, scratch);
+    block(i, call).backwardInput(chain, rest);
   if (config.embedding)
     embedding().backward(batch(call), chain);
   endCall(byInput, call);
+  return math->status();
 }
 
 template <typename Real>
-void StageState<Real>::backwardWeight(const sluice_call &call) {
+Status StageState<Real>::backwardWeight(const sluice_call &call) {
+  if (Status status = checkBackwardWeight(call); !status.ok())
+    return status;
+  start(call.stream);
   for (size_t i = 0; i < config.stageLayers; ++i)
-    block(i, call).backwardWeight(config);
+    block(i, call).backwardWeight(scratch());
   if (config.head)
     head(call).backwardWeight(config);
   endCall(byWeight, call);
+  return math->status();
 }
 
 template <typename Real>
-Status StageState<Real>::addGradients(const sluice_buffer &other) {
+Status StageState<Real>::addGradients(const sluice_buffer &other,
+                                      void *stream) {
   if (Status status = checkGroupsWhole(); !status.ok())
     return status;
-  if (other.bytes < bytesOf<Real>(needs.gradients))
+  if (other.bytes < bytesOf<Gradient>(needs.gradients))
     return Status::input("the other copy's gradients have " +
                          std::to_string(other.bytes) + " bytes, not " +
-                         std::to_string(bytesOf<Real>(needs.gradients)));
-  const Real *more = as<Real>(other);
-  for (size_t i = 0; i < needs.gradients; ++i)
-    gradients[i] += more[i];
-  return {};
+                         std::to_string(bytesOf<Gradient>(needs.gradients)));
+  start(stream);
+  math->add(gradients, as<Gradient>(other), needs.gradients);
+  return math->status();
 }
 
 /// The table of tokens is the first tensor. Embedding and head have summed its
 /// gradients apart, and they stay so: another stage may still read them.
 template <typename Real>
 Status StageState<Real>::tiedPart(const sluice_buffer *tied,
-                                  const Real *&more) const {
+                                  const Gradient *&more) const {
   more = nullptr;
   if (config.sharesTable()) {
-    if (!tied || tied->bytes < bytesOf<Real>(config.table()))
+    if (!tied || tied->bytes < bytesOf<Gradient>(config.table()))
       return Status::input("the step gets " +
                            std::to_string(tied ? tied->bytes : 0) +
                            " bytes of the tied gradients, not " +
-                           std::to_string(bytesOf<Real>(config.table())));
-    more = as<Real>(*tied);
+                           std::to_string(bytesOf<Gradient>(config.table())));
+    more = as<Gradient>(*tied);
   } else if (config.tied && config.head) {
     more = gradients + outputGradients();
   }
@@ -535,63 +619,66 @@ Status StageState<Real>::tiedPart(const sluice_buffer *tied,
 }
 
 template <typename Real>
-Status StageState<Real>::normGradients(const sluice_buffer *tied) {
-  const Real *more = nullptr;
+Status StageState<Real>::normGradients(const sluice_buffer *tied,
+                                       void *stream) {
+  const Gradient *more = nullptr;
   if (Status status = tiedPart(tied, more); !status.ok())
     return status;
   if (config.clipNorm <= 0)
     return Status::input("norms are asked for, but the run has no clip_norm");
+  start(stream);
   const bool othersTable = config.sharesTable() && !config.embedding;
   for (const Tensor &t : table)
     if (t.offset != 0 || !othersTable)
-      norms[t.position] = sumOfSquares(
-          Sum<Real>{gradients + t.offset, t.offset == 0 ? more : nullptr},
-          t.elements);
-  return {};
-}
-
-/// Over the tensors in order of the model.
-template <typename Real> double StageState<Real>::clippedBy() const {
-  if (config.clipNorm <= 0)
-    return 1;
-  double sum = 0;
-  for (uint64_t i = 0; i < tensorPositions(config); ++i)
-    sum += norms[i];
-  return clipFactor(std::sqrt(sum), config.clipNorm);
+      math->sumOfSquares({gradients + t.offset, t.offset == 0 ? more : nullptr},
+                         t.elements, norms + t.position);
+  return math->status();
 }
 
 template <typename Real>
-Status StageState<Real>::optimizerStep(uint64_t step,
-                                       const sluice_buffer *tied) {
-  const Real *more = nullptr;
+Status StageState<Real>::optimizerStep(const sluice_buffer *tied,
+                                       void *stream) {
+  const Gradient *more = nullptr;
   if (Status status = tiedPart(tied, more); !status.ok())
     return status;
-  const AdamW adamW(config.learningRate, step, clippedBy());
-  for (const Tensor &t : table)
-    stepTensor(t, adamW, t.offset == 0 ? more : nullptr);
-  return {};
+  start(stream);
+  if (config.clipNorm > 0)
+    math->clip(norms, tensorPositions(config), config.clipNorm);
+  Gradient *const mean = optimizer + kHasMaster<Real> * part;
+  for (const Tensor &t : table) {
+    const Range own = ownOf(t);
+    const size_t at = own.begin - partBegin;
+    const Gradient *const other = t.offset == 0 ? more : nullptr;
+    if (own.size != 0)
+      math->adamW({parameters + own.begin,
+                   kHasMaster<Real> ? optimizer + at : nullptr,
+                   {gradients + own.begin,
+                    other ? other + (own.begin - t.offset) : nullptr},
+                   mean + at,
+                   mean + part + at,
+                   own.size,
+                   t.matrix});
+  }
+  return math->status();
 }
 
-/// Steps as much of the tensor as is in the part at hand.
+/// As much of the tensor as is in the part at hand.
 template <typename Real>
-void StageState<Real>::stepTensor(const Tensor &t, const AdamW &adamW,
-                                  const Real *more) {
+typename StageState<Real>::Range
+StageState<Real>::ownOf(const Tensor &t) const {
   const size_t begin = std::max(t.offset, partBegin);
   const size_t end = std::min(t.offset + t.elements, partBegin + part);
-  if (begin >= end)
-    return;
-  Real *const mean = optimizer + (begin - partBegin);
-  const Sum<Real> sum = {gradients + begin,
-                         more ? more + (begin - t.offset) : nullptr};
-  adamW.update(parameters + begin, sum, mean, mean + part, end - begin,
-               t.matrix);
+  return begin < end ? Range{begin, end - begin} : Range{partBegin, 0};
 }
 
-template <typename Real> bool StageState<Real>::loss(double &mean) const {
-  if (lossCount == 0)
-    return false;
-  mean = lossSum / double(lossCount);
-  return true;
+template <typename Real> Status StageState<Real>::copyState() {
+  hostCopy = std::make_unique_for_overwrite<std::byte[]>(optimizerAt() +
+                                                         optimizerBytes(part));
+  Status status = math->download(hostCopy.get(), parameters,
+                                 bytesOf<Real>(needs.parameters));
+  return status.ok() ? math->download(hostCopy.get() + optimizerAt(), optimizer,
+                                      optimizerBytes(part))
+                     : status;
 }
 
 template <typename Real>
@@ -599,21 +686,31 @@ Status StageState<Real>::tensor(uint32_t index, sluice_tensor &result) {
   if (index >= table.size())
     return Status::environment("there is no tensor " + std::to_string(index) +
                                " of " + std::to_string(table.size()));
+  if (!math->isImmediate() && !hostCopy)
+    if (Status status = copyState(); !status.ok())
+      return status;
+  auto *own = parameters;
+  Gradient *states = optimizer;
+  if (hostCopy) {
+    own = reinterpret_cast<Real *>(hostCopy.get());
+    states = reinterpret_cast<Gradient *>(hostCopy.get() + optimizerAt());
+  }
   const Tensor &t = table[index];
-  const uint64_t size = t.elements * sizeof(Real);
   result = {};
   result.name = t.name.c_str();
   result.position = t.position;
-  result.data = parameters + t.offset;
-  result.bytes = size;
+  result.data = own + t.offset;
+  result.bytes = bytesOf<Real>(t.elements);
   if (config.trained && config.optimizerParts == 1)
-    for (size_t moment = 0; moment < kMoments; ++moment)
-      result.states[result.state_count++] = {
-          optimizer + moment * needs.parameters + t.offset, size};
+    for (size_t i = 0; i < kMoments + kHasMaster<Real>; ++i)
+      result.states[result.state_count++] = {states + i * needs.parameters +
+                                                 t.offset,
+                                             bytesOf<Gradient>(t.elements)};
   return Status();
 }
 
 template class StageState<float>;
 template class StageState<double>;
+template class StageState<BFloat16>;
 
 } // namespace sluice::gpt

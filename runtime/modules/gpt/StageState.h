@@ -6,51 +6,47 @@
 #include "runtime/modules/gpt/Block.h"
 #include "runtime/modules/gpt/Config.h"
 #include "runtime/modules/gpt/Ends.h"
-#include "runtime/modules/gpt/Kernels.h"
 #include "runtime/modules/gpt/Parameters.h"
+#include "runtime/modules/gpt/Primitives.h"
+#include "runtime/modules/gpt/Stage.h"
 #include "runtime/modules/gpt/Text.h"
 #include "runtime/sluice.h"
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 namespace sluice::gpt {
 
 /// A stage of the model: embedding, blocks and head as far as it has them, in
-/// the runtime's memory. Allocates nothing from bind's end on.
-template <typename Real> class StageState {
+/// the runtime's memory. Allocates nothing from bind's end on, but for copies
+/// of tensors that only a device has. For float, double and BFloat16.
+template <typename Real> class StageState final : public Stage {
 public:
-  /// Reads description, run section and data. A fault: what readConfig and
-  /// Text::read refuse, byte counts beyond 63 bits, wrong matrix products.
-  static Status create(const sluice_stage &stage, StageState *&result);
+  using Gradient = GradientOf<Real>;
 
-  sluice_bytes bytes() const;
-  Status bind(const sluice_state &memory);
-  void beginStep();
-  void forward(const sluice_call &call);
-  /// What forward has not left, by the stage's policy.
-  void recompute(const sluice_call &call);
-  void backwardInput(const sluice_call &call);
-  void backwardWeight(const sluice_call &call);
-  /// Adds what another copy of the stage has summed; refuses too few bytes.
-  Status addGradients(const sluice_buffer &other);
-  /// Writes the norms of the stage's tensors; of a table that two stages hold,
-  /// that with the embedding does.
-  Status normGradients(const sluice_buffer *tied);
-  /// `tied` is null where the stage is tied to no other.
-  Status optimizerStep(uint64_t step, const sluice_buffer *tied);
-  /// Whether there is a loss; its mean over the step's microbatches so far.
-  bool loss(double &mean) const;
-  uint64_t tensors() const { return table.size(); }
-  Status tensor(uint32_t index, sluice_tensor &result);
-  /// What of the state's and the call's buffers a call lacks.
-  Status checkForward(const sluice_call &call) const;
-  Status checkRecompute(const sluice_call &call) const;
-  Status checkBackwardInput(const sluice_call &call) const;
-  Status checkBackwardWeight(const sluice_call &call) const;
+  static Status create(const sluice_stage &stage,
+                       std::unique_ptr<Primitives<Real>> primitives,
+                       std::unique_ptr<Stage> &result);
+
+  sluice_bytes bytes() const override;
+  Status bind(const sluice_state &memory) override;
+  Status beginStep(uint64_t step) override;
+  Status forward(const sluice_call &call) override;
+  Status recompute(const sluice_call &call) override;
+  Status backwardInput(const sluice_call &call) override;
+  Status backwardWeight(const sluice_call &call) override;
+  Status addGradients(const sluice_buffer &other, void *stream) override;
+  Status normGradients(const sluice_buffer *tied, void *stream) override;
+  Status optimizerStep(const sluice_buffer *tied, void *stream) override;
+  bool loss(double &mean) const override { return math->loss(mean); }
+  uint64_t tensors() const override { return table.size(); }
+  Status tensor(uint32_t index, sluice_tensor &result) override;
 
 private:
-  explicit StageState(Config configuration);
+  StageState(Config configuration,
+             std::unique_ptr<Primitives<Real>> primitives);
 
   /// The group whose gradients are being summed by the calls of one kind.
   struct Group {
@@ -61,12 +57,23 @@ private:
 
   /// Other gradients of the table that are to be added to its first ones, null
   /// without any.
-  Status tiedPart(const sluice_buffer *tied, const Real *&more) const;
-  double clippedBy() const;
+  Status tiedPart(const sluice_buffer *tied, const Gradient *&more) const;
+  void start(void *stream);
+  void clearSums();
+  Status initialiseState();
+  Status copyState();
   Status checkParts() const;
   Status takeParts(const sluice_state &memory);
-  void stepTensor(const Tensor &t, const AdamW &adamW, const Real *more);
+  struct Range {
+    size_t begin, size;
+  };
+  Range ownOf(const Tensor &t) const;
 
+  // What of the state's and the call's buffers a call lacks.
+  Status checkForward(const sluice_call &call) const;
+  Status checkRecompute(const sluice_call &call) const;
+  Status checkBackwardInput(const sluice_call &call) const;
+  Status checkBackwardWeight(const sluice_call &call) const;
   Status checkKept(const sluice_call &call) const;
   Status checkSaved(const sluice_call &call) const;
   Status checkBound() const;
@@ -89,8 +96,16 @@ private:
   /// where nobody wants that.
   Real *inputOf(size_t index, const sluice_call &call) const;
   void takeInput(const sluice_call &call, Real *place) const;
-  double fill(const sluice_call &call) const;
-  double passThrough(const sluice_call &call) const;
+  void fill(const sluice_call &call, bool counts) const;
+  void passThrough(const sluice_call &call) const;
+  Scratch<Real> scratch() const { return {workspace, needs.workspace}; }
+  uint64_t optimizerBytes(uint64_t count) const;
+  /// Where the optimizer stands in hostCopy, behind the parameters.
+  uint64_t optimizerAt() const {
+    constexpr uint64_t kAlignment = 16;
+    return (needs.parameters * sizeof(Real) + kAlignment - 1) / kAlignment *
+           kAlignment;
+  }
 
   /// Where the gradients of the table by its use as output matrix start.
   size_t outputGradients() const {
@@ -107,17 +122,25 @@ private:
   /// Where the first block and the head start among the parameters.
   size_t firstBlock, headStart;
 
-  Real *parameters = nullptr, *gradients = nullptr;
-  Real *sums = nullptr; ///< what the calls add to: `gradients`, or of groups
-                        ///< those of the one at hand
-  Group byInput, byWeight;
+  std::unique_ptr<Primitives<Real>> math;
+
+  Real *parameters = nullptr, *workspace = nullptr;
+  Gradient *gradients = nullptr;
+  Gradient *sums = nullptr; ///< what the calls add to: `gradients`, or of
+                            ///< groups those of the one at hand
   /// Of the parameters, those whose optimizer is here: from `partBegin` on, as
   /// many as `part`.
   size_t partBegin = 0, part = 0;
-  Real *optimizer = nullptr, *workspace = nullptr;
+  /// Where parameters are of another type than gradients, the same in that;
+  /// then mean and square, each as many as `part`.
+  Gradient *optimizer = nullptr;
   double *norms = nullptr; ///< squared, by position of the tensor
-  double lossSum = 0;
-  uint64_t lossCount = 0;
+  Group byInput, byWeight;
+  bool cleared = false; ///< the gradients, in this step
+  bool stepped = false; ///< a step has begun
+  /// Parameters and optimizer as `tensor` gave them, where the host cannot
+  /// reach the stage's own.
+  std::unique_ptr<std::byte[]> hostCopy;
 };
 
 } // namespace sluice::gpt

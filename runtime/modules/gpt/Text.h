@@ -31,6 +31,17 @@ private:
   std::vector<uint8_t> bytes;
 };
 
+/// The tokens of one microbatch.
+struct Batch {
+  const Config &config;
+  const Text &text;
+  uint64_t step;
+  uint32_t microbatch;
+  const uint8_t *row(uint32_t index) const {
+    return text.sample(config, step, microbatch, index);
+  }
+};
+
 } // namespace sluice::gpt
 
 #endif // SLUICE_RUNTIME_MODULES_GPT_TEXT_H

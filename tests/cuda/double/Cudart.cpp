@@ -91,6 +91,12 @@ cudaError_t cudaSetDevice(int device) {
   return cudaSuccess;
 }
 
+cudaError_t cudaGetDevice(int *device) {
+  Call call("cudaGetDevice");
+  *device = call.engine.host().device;
+  return call.refused;
+}
+
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   Call call("cudaMemGetInfo");
   *total = call.engine.settings.deviceMemory;

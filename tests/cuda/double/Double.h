@@ -1,10 +1,10 @@
 //===- tests/cuda/double/Double.h - What tests say to the double ----------===//
 //
-// A double of the CUDA runtime and NCCL, as far as runtime/cuda uses them: the
-// same functions, declared by the real headers, linked instead of the real
-// libraries. Devices are memory of this process and streams are queues, worked
-// off by whatever thread waits for them. Nothing depends on real time: each
-// stream has a virtual clock, and vector clocks say what is ordered.
+// A double of the CUDA runtime, NCCL and cublasLt, as far as runtime/cuda uses
+// them: the same functions, declared by the real headers, linked instead of the
+// real libraries. Devices are memory of this process and streams are queues,
+// worked off by whatever thread waits for them. Nothing depends on real time:
+// each stream has a virtual clock, and vector clocks say what is ordered.
 //
 // What tests cannot see through the backend, they ask and set here.
 //
@@ -80,7 +80,7 @@ std::vector<Fault> faults(Fault::Kind kind);
 std::map<std::string, uint64_t> calls();
 
 /// What there is of each kind of object: streams, events, allocations,
-/// communicators, graphs. Empty where everything was given back.
+/// communicators, graphs, libraries. Empty where everything was given back.
 std::map<std::string, uint64_t> objects();
 
 /// Lets the n-th call from now on of the function fail (from 1).

@@ -21,7 +21,7 @@ struct ThreadHost {
   std::shared_ptr<Host> host = std::make_shared<Host>();
   ~ThreadHost() {
     const std::lock_guard lock(Engine::get().mutex);
-    host->streams = 0; // takes no further part
+    Engine::get().leave(*host);
   }
 };
 } // namespace
@@ -39,6 +39,17 @@ std::shared_ptr<Host> Engine::sharedHost() {
 
 Host &Engine::host() { return *sharedHost(); }
 
+/// Whoever made the thread joins it, and from then on knows what it knew.
+void Engine::leave(Host &ended) {
+  ended.streams = 0; // takes no further part
+  for (const std::shared_ptr<Host> &each : hosts) {
+    if (each.get() == &ended)
+      continue;
+    each->clock = std::make_shared<VectorClock>(*each->clock);
+    each->clock->join(*ended.clock);
+  }
+}
+
 bool Engine::isInFunction() { return runningFunction != nullptr; }
 
 void Engine::reset(const Settings &next) {
@@ -51,6 +62,7 @@ void Engine::reset(const Settings &next) {
   madeCommunicators.clear();
   cliques.clear();
   graphs.clear();
+  libraries.clear();
   memory.clear();
   faults.clear();
   calls.clear();
@@ -347,7 +359,8 @@ std::map<std::string, uint64_t> objects() {
       {"events", engine.events.size()},
       {"allocations", engine.memory.count()},
       {"communicators", engine.communicators.size()},
-      {"graphs", engine.graphs.size()}};
+      {"graphs", engine.graphs.size()},
+      {"libraries", engine.libraries.size()}};
   for (const auto &stream : engine.streams)
     counts["streams"] += stream->live;
   std::erase_if(counts, [](const auto &each) { return each.second == 0; });

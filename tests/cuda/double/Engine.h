@@ -165,6 +165,8 @@ public:
   /// The calling thread.
   Host &host();
   std::shared_ptr<Host> sharedHost();
+  /// The end of a thread.
+  void leave(Host &ended);
   /// Whether the calling thread is inside a host function.
   static bool isInFunction();
 
@@ -225,7 +227,8 @@ public:
   std::set<Communicator *> communicators;
   std::vector<std::unique_ptr<Communicator>> madeCommunicators;
   std::map<std::string, std::unique_ptr<Clique>> cliques;
-  std::set<void *> graphs; ///< graphs and what is made of them
+  std::set<void *> graphs;    ///< graphs and what is made of them
+  std::set<void *> libraries; ///< handles of cublasLt
   std::vector<Fault> faults;
   std::map<std::string, uint64_t, std::less<>> calls;
   std::map<std::string, uint64_t, std::less<>>
@@ -281,7 +284,7 @@ private:
   uint64_t launches = 0;
   /// Per device, the launches that have not started.
   std::map<int, std::set<uint64_t>> waiting;
-  unsigned running = 0; ///< host functions
+  unsigned running = 0;   ///< host functions
   uint32_t lookFirst = 0; ///< stream
 };
 

@@ -1,5 +1,13 @@
-//===- tests/cuda/double/Kernels.cpp - runtime/cuda/Kernels.cu on the CPU -===//
-#include "runtime/cuda/Kernels.h"
+//===- tests/cuda/double/Kernels.cpp - The kernels on the CPU -------------===//
+//
+// The sources that nvcc compiles for GPUs, here for the CPU.
+//
+//===----------------------------------------------------------------------===//
+#include "tests/cuda/double/Launch.h"
+
+#include "runtime/cuda/Kernels.cu"
+#include "runtime/cuda/gpt/EndKernels.cu"
+#include "runtime/cuda/gpt/Kernels.cu"
 
 #include "tests/cuda/double/Engine.h"
 
@@ -7,14 +15,9 @@ namespace sluice::runtime::cuda {
 
 using namespace sluice::cudadouble;
 
-template <typename T>
-static void add(void *target, const void *other, Bytes bytes) {
-  for (Bytes i = 0; i < bytes / sizeof(T); ++i)
-    static_cast<T *>(target)[i] += static_cast<const T *>(other)[i];
-}
-
-cudaError_t addInPlace(cudaStream_t stream, Element element, void *target,
-                       const void *other, Bytes bytes) {
+cudaError_t launchWork(cudaStream_t stream,
+                       std::initializer_list<Touched> touched,
+                       std::function<void()> work) {
   Engine &engine = Engine::get();
   const std::lock_guard lock(engine.mutex);
   if (engine.fails("cudaLaunchKernel"))
@@ -26,17 +29,16 @@ cudaError_t addInPlace(cudaStream_t stream, Element element, void *target,
   }
   Item item;
   item.call = "cudaLaunchKernel";
-  item.accesses = {{other, bytes, false}, {target, bytes, true}};
-  item.work = [=] {
-    switch (element) {
-    case Element::Float32:
-      return add<float>(target, other, bytes);
-    case Element::Float64:
-      return add<double>(target, other, bytes);
-    case Element::None:
-      return;
+  for (const Touched &each : touched) {
+    if (each.bytes == 0)
+      continue;
+    if (!engine.memory.holds(each.data, each.bytes)) {
+      engine.fault(Fault::Kind::Misuse, "a kernel outside of all memory");
+      return cudaErrorIllegalAddress;
     }
-  };
+    item.accesses.push_back({each.data, each.bytes, each.writes});
+  }
+  item.work = std::move(work);
   engine.enqueue(on, std::move(item));
   return cudaSuccess;
 }

@@ -1,11 +1,16 @@
-//===- tests/cuda/double/Off.cpp - CUDA and NCCL that do nothing ----------===//
+//===- tests/cuda/double/Off.cpp - CUDA, NCCL, cublasLt that do nothing ---===//
 //
 // Every call is well at once and has no effect: what a step takes with these
 // is what the backend itself costs the host.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/Kernels.h"
+#include "tests/cuda/double/Launch.h"
 
+#include "runtime/cuda/Kernels.cu"
+#include "runtime/cuda/gpt/EndKernels.cu"
+#include "runtime/cuda/gpt/Kernels.cu"
+
+#include <cublasLt.h>
 #include <nccl.h>
 
 #include <cstdlib>
@@ -45,6 +50,10 @@ cudaError_t cudaEventElapsedTime(float *time, cudaEvent_t, cudaEvent_t) {
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int *device) {
+  *device = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t) { return ""; }
 cudaError_t cudaMalloc(void **data, size_t bytes) {
@@ -74,6 +83,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) {
   return cudaSuccess;
@@ -132,11 +142,69 @@ ncclResult_t ncclRecv(void *, size_t, ncclDataType_t, int, ncclComm_t,
   return ncclSuccess;
 }
 
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+  make(handle);
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescInit_internal(cublasLtMatmulDesc_t, size_t,
+                                               cublasComputeType_t,
+                                               cudaDataType_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t,
+                                              cublasLtMatmulDescAttributes_t,
+                                              const void *, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutInit_internal(cublasLtMatrixLayout_t, size_t,
+                                                 cudaDataType, uint64_t,
+                                                 uint64_t, int64_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayout_t,
+                                                cublasLtMatrixLayoutAttribute_t,
+                                                const void *, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulPreferenceInit_internal(cublasLtMatmulPreference_t,
+                                                     size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t
+cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                     cublasLtMatmulPreferenceAttributes_t,
+                                     const void *, size_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, cublasLtMatmulDesc_t, cublasLtMatrixLayout_t,
+    cublasLtMatrixLayout_t, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t,
+    cublasLtMatmulPreference_t, int, cublasLtMatmulHeuristicResult_t found[],
+    int *count) {
+  found[0] = {};
+  found[0].state = CUBLAS_STATUS_SUCCESS;
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t
+cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t, const void *,
+               const void *, cublasLtMatrixLayout_t, const void *,
+               cublasLtMatrixLayout_t, const void *, const void *,
+               cublasLtMatrixLayout_t, void *, cublasLtMatrixLayout_t,
+               const cublasLtMatmulAlgo_t *, void *, size_t, cudaStream_t) {
+  return CUBLAS_STATUS_SUCCESS;
+}
+const char *cublasLtGetStatusString(cublasStatus_t) { return ""; }
+
 } // extern "C"
 
 namespace sluice::runtime::cuda {
 
-cudaError_t addInPlace(cudaStream_t, Element, void *, const void *, Bytes) {
+cudaError_t launchWork(cudaStream_t, std::initializer_list<Touched>,
+                       std::function<void()>) {
   return cudaSuccess;
 }
 
