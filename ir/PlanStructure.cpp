@@ -52,23 +52,11 @@ private:
   }
   bool checkRange(const char *what, size_t first, size_t next, size_t size);
   bool checkNames(const PlanOp &op);
-  bool checkPath(const PlanOp &op, uint32_t firstOperand,
-                 uint32_t operandCount);
+  bool checkPath(const PlanOp &op, uint32_t firstOperand, size_t operandCount);
   bool checkChannel(const PlanOp &op);
   bool checkCollective(const PlanOp &op);
   bool checkWaits(uint32_t index);
   bool checkOperands(uint32_t index);
-
-  uint32_t nextWait(uint32_t index) const {
-    return index + 1 < list.ops.size()
-               ? list.ops[index + 1].firstWait
-               : static_cast<uint32_t>(list.waits.size());
-  }
-  uint32_t nextOperand(uint32_t index) const {
-    return index + 1 < list.ops.size()
-               ? list.ops[index + 1].firstOperand
-               : static_cast<uint32_t>(list.operands.size());
-  }
 
   const Plan &plan;
   const RankPlan &list;
@@ -166,7 +154,7 @@ bool RankChecker::checkNames(const PlanOp &op) {
 /// The channel or collective of what communicates, and its one operand; others
 /// have neither.
 bool RankChecker::checkPath(const PlanOp &op, uint32_t firstOperand,
-                            uint32_t operandCount) {
+                            size_t operandCount) {
   if (!isCommunication(op.op)) {
     if (op.channel != kNone)
       return fail("has channel " + number(op.channel) + ", but is no message");
@@ -233,12 +221,12 @@ bool RankChecker::checkRange(const char *what, size_t first, size_t next,
 
 bool RankChecker::checkWaits(uint32_t index) {
   uint32_t first = list.ops[index].firstWait;
-  uint32_t next = nextWait(index);
+  size_t next = view.waitEnd(index);
   if (index == 0 && first != 0)
     return fail("is the first, but its waits start at " + number(first));
   if (!checkRange("waits", first, next, list.waits.size()))
     return false;
-  for (uint32_t i = first; i < next; ++i)
+  for (size_t i = first; i < next; ++i)
     if (list.waits[i] >= index)
       return fail("waits for operation " + number(list.waits[i]) +
                   ", which does not stand before it");
@@ -247,12 +235,12 @@ bool RankChecker::checkWaits(uint32_t index) {
 
 bool RankChecker::checkOperands(uint32_t index) {
   uint32_t first = list.ops[index].firstOperand;
-  uint32_t next = nextOperand(index);
+  size_t next = view.operandEnd(index);
   if (index == 0 && first != 0)
     return fail("is the first, but its operands start at " + number(first));
   if (!checkRange("operands", first, next, list.operands.size()))
     return false;
-  for (uint32_t i = operandsFine ? next : first; i < next; ++i) {
+  for (size_t i = operandsFine ? next : first; i < next; ++i) {
     Operand use = list.operands[i];
     if (use.buffer >= list.buffers.size())
       return fail(tooHigh("uses buffer", use.buffer, list.buffers.size()));
@@ -298,7 +286,8 @@ inline bool RankChecker::isSound(uint32_t index) const {
 bool RankChecker::checkOp(uint32_t index) {
   const PlanOp &op = list.ops[index];
   return checkNames(op) && checkWaits(index) && checkOperands(index) &&
-         checkPath(op, op.firstOperand, nextOperand(index) - op.firstOperand);
+         checkPath(op, op.firstOperand,
+                   view.operandEnd(index) - op.firstOperand);
 }
 
 bool RankChecker::findSplitGroups(const FaultSink &sink) const {

@@ -75,14 +75,16 @@ std::string describe(const Plan &plan, Id rank, const StructureFault &fault);
 /// Takes a fault; returns false to hear no more.
 using FaultSink = std::function<bool(StructureFault)>;
 
-/// Tells what is wrong with what all ranks have in common; at most one fault
-/// for each stage, edge, channel and collective. `plan.ranks` counts, its
-/// content does not. O(stages + edges + channels log channels + ranks of
-/// collectives, and their number times its logarithm).
+/// Tells what is wrong with what all ranks have in common: at most one fault
+/// for each stage and edge, and for each channel and collective one of its own
+/// and those it has beside another. `plan.ranks` counts, its content does not.
+/// O(stages + edges + channels log channels + ranks of collectives, and their
+/// number times its logarithm).
 void findHeaderFaults(const Plan &plan, const FaultSink &sink);
 
-/// Tells what is wrong with the list of `rank`, whose header has no faults; at
-/// most one fault for each buffer and operation. Linear, no allocation but for
+/// Tells what is wrong with the list of `rank`, whose header has no faults: at
+/// most one fault for each buffer and operation, and one for each group that
+/// does not stand together. Linear, no allocation but for
 /// the groups.
 void findRankFaults(const Plan &plan, Id rank, const FaultSink &sink);
 

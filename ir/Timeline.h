@@ -18,7 +18,9 @@ struct TimelineSpan {
   Id stage;
   Id microbatch; ///< kNone where the operation has none
   Op op;
-  uint8_t stream; ///< 0 computes
+  uint8_t stream;    ///< 0 computes
+  Id step = kNone;   ///< kNone: of the only step there is
+  bool open = false; ///< had not ended at `end`, the last moment there is
 };
 
 /// What traces and pictures are drawn from, whether the times were simulated

@@ -131,6 +131,10 @@ Status CheckpointWriter::prepare() const {
   return tryToWrite(directory + "/" + std::string(kStem) + "0");
 }
 
+std::string CheckpointWriter::folder(uint64_t steps) const {
+  return folderOf(directory, steps);
+}
+
 Status CheckpointWriter::write(uint64_t steps, uint32_t part,
                                std::span<const sluice_tensor> tensors) const {
   const std::string folder = partialOf(directory, steps);

@@ -54,6 +54,8 @@ public:
   /// Writes what `tensors` hold after `steps` steps as part `part`.
   Status write(uint64_t steps, uint32_t part,
                std::span<const sluice_tensor> tensors) const;
+  /// Where the checkpoint of `steps` is when it is complete.
+  std::string folder(uint64_t steps) const;
   /// Once all parts of `steps` are written: makes them a checkpoint, and
   /// removes the oldest ones.
   Status complete(uint64_t steps) const;

@@ -42,7 +42,8 @@ protected:
     const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
     Bytes bytes = 0;
     uint32_t op = kNone;
-    uint32_t number = 0;             ///< event, path, or members of the group
+    uint32_t flight = kNone; ///< in the flight recorder, once it has started
+    uint32_t number = 0;     ///< event, path, or members of the group
     Pattern pattern = Pattern::None; ///< of a collective
     Element element = Element::None;
     Kind kind = Kind::Wait;

@@ -19,6 +19,8 @@ namespace sluice::runtime {
 /// thread is given up.
 static constexpr double kGraceSeconds = 1.0;
 static constexpr double kShortGrace = 0.1;
+/// How often a signal is looked for.
+static constexpr std::chrono::milliseconds kSignalPeriod(20);
 
 //===----------------------------------------------------------------------===//
 // The whole job
@@ -60,7 +62,11 @@ private:
   bool allEnded() const { return job->endedCount == threads.size(); }
   bool endsEarly() const {
     return job->stuck != kNone || job->failed.set ||
-           (job->liaison && job->liaison->endsEarly());
+           (job->liaison && job->liaison->endsEarly()) || isEndedBySignal();
+  }
+  bool isEndedBySignal() const;
+  int signal() const {
+    return job->options.signal ? job->options.signal->load() : 0;
   }
   bool isHere(Id rank) const { return rank - job->firstHere < job->countHere; }
 
@@ -173,6 +179,9 @@ Status JobRunner::prepareSteps() {
     if (job->firstHere == 0)
       if (Status s = job->checkpoints->prepare(); !s.ok())
         return s;
+    job->stop = std::make_unique<OrderlyStop>(
+        options.signal, options.signalGraceSeconds, job->countHere,
+        job->firstStep, options.steps);
   }
   const uint64_t steps = options.steps - job->firstStep;
   job->endedRanks = std::vector<std::atomic<uint32_t>>(keptSteps(*job) + 1);
@@ -208,6 +217,8 @@ void JobRunner::setStart(JobState::Start start) {
 /// nothing.
 void JobRunner::stopThreads() {
   job->world->abort();
+  if (job->stop)
+    job->stop->cancel();
   {
     std::unique_lock lock(job->mutex);
     if (job->start == JobState::Start::Pending)
@@ -237,6 +248,14 @@ void JobRunner::joinThreads() {
       threads[i].detach();
   }
   threads.clear();
+}
+
+/// Under the lock, again and again: a signal that came ends the job, at once
+/// unless ranks run and can write a checkpoint first.
+bool JobRunner::isEndedBySignal() const {
+  return job->stop ? job->stop->look(job->start == JobState::Start::Go,
+                                     job->liaison.get())
+                   : signal() != 0;
 }
 
 /// Of this process: the first rank's, so that it does not depend on who was
@@ -277,6 +296,8 @@ Status JobRunner::whyEarly(std::span<Snapshot> snapshots) {
   if (Status s = loadFailureHere(); !s.ok())
     return s;
   const std::lock_guard lock(job->mutex);
+  if (!job->failed.set && job->stuck == kNone)
+    return describeSignal(signal());
   if (!job->failed.set)
     return describeStuck(plan, rowsOf(snapshots), job->stuck,
                          job->options.timeoutSeconds);
@@ -289,17 +310,15 @@ Status JobRunner::whyEarly(std::span<Snapshot> snapshots) {
 EarlyEnd JobRunner::whyEarlyHere(std::span<Snapshot> snapshots) {
   EarlyEnd end;
   const std::lock_guard lock(job->mutex);
-  const int signal = job->options.signal ? job->options.signal->load() : 0;
   if (job->failed.set) {
     end.reason = EarlyEnd::Reason::Failed;
     end.message = describeFailure(plan, job->failed).message();
     snapshots[0].failedOp = job->failed.failure.op;
   } else if (job->stuck != kNone) {
     end.reason = EarlyEnd::Reason::Stuck;
-  } else if (signal != 0) {
+  } else if (const int number = signal()) {
     end.reason = EarlyEnd::Reason::Signal;
-    end.message =
-        "the job was ended from outside by signal " + std::to_string(signal);
+    end.message = describeSignal(number).message();
   }
   end.row = rowsOf(snapshots)[0];
   return end;
@@ -311,12 +330,15 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   job->world->abort();
   std::vector<StandingRow> rows;
   Status status;
+  Liaison::Verdict verdict;
   if (job->liaison) {
-    const Liaison::Verdict verdict = job->liaison->end(whyEarlyHere(snapshots));
+    verdict = job->liaison->end(whyEarlyHere(snapshots));
     rows = verdict.rows;
     result.speaks = verdict.speaks;
     status = describe(plan, verdict, job->options.timeoutSeconds);
   } else {
+    reportFlight(plan, *job);
+    collectFlight(plan, *job, result);
     status = whyEarly(snapshots);
     rows = rowsOf(snapshots);
     stopThreads();
@@ -324,6 +346,7 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
   if (job->options.onStuck && result.speaks)
     job->options.onStuck(standingTable(plan, rows));
   if (job->liaison) {
+    passFlight(plan, *job, verdict, result);
     stopThreads();
     if (!result.speaks)
       job->liaison->awaitDismissal();
@@ -336,11 +359,17 @@ Status JobRunner::endEarly(Watchdog &watchdog, JobResult &result) {
 //===----------------------------------------------------------------------===//
 
 /// Waits for `event`, which is looked at under the lock; false if the job ends
-/// early instead.
+/// early instead. Nothing but looking tells of a signal.
 template <typename Event> bool JobRunner::await(Event event) {
   std::unique_lock lock(job->mutex);
-  job->changed.wait(lock, [&] { return event() || endsEarly(); });
-  return !endsEarly();
+  bool early = false;
+  const auto isOver = [&] { return (early = endsEarly()) || event(); };
+  if (!job->options.signal)
+    job->changed.wait(lock, isOver);
+  else
+    while (!job->changed.wait_for(lock, kSignalPeriod, isOver)) {
+    }
+  return !early;
 }
 
 /// Sees the threads through loading, steps and end.
@@ -355,11 +384,7 @@ Status JobRunner::supervise(Watchdog &watchdog, JobResult &result,
   }
   Status loaded = loadFailure(result);
   setStart(loaded.ok() ? JobState::Start::Go : JobState::Start::Cancel);
-  std::unique_lock lock(job->mutex);
-  job->changed.wait(lock, [this] { return allEnded() || endsEarly(); });
-  const bool whole = allEnded() && !job->failed.set;
-  lock.unlock();
-  if (!whole)
+  if (!await([this] { return allEnded(); }))
     return endEarly(watchdog, result);
   joinThreads();
   return loaded.ok() ? finish(watchdog, result, weights) : loaded;
@@ -367,7 +392,12 @@ Status JobRunner::supervise(Watchdog &watchdog, JobResult &result,
 
 /// Process 0, once all others have told what they leave.
 Status JobRunner::finishFirst(JobResult &result, WeightsSink *weights) {
+  if (job->stop && job->stop->isEarly()) {
+    collectFlight(plan, *job, result);
+    return describeStop(*job);
+  }
   collectResults(plan, *job, result);
+  collectFlight(plan, *job, result);
   return weights ? visitWeights(*job, *weights) : Status();
 }
 
@@ -376,9 +406,12 @@ Status JobRunner::finish(Watchdog &watchdog, JobResult &result,
                          WeightsSink *weights) {
   for (Id rank = job->firstHere; rank < job->firstHere + job->countHere; ++rank)
     job->ranks[rank].report = reportOf(*job, rank);
+  reportFlight(plan, *job);
   Liaison *const liaison = job->liaison.get();
   if (!liaison)
     return finishFirst(result, weights);
+  if (job->stop && job->stop->isEarly())
+    weights = nullptr; // they are not trained
   if (weights) {
     std::vector<HeldTensor> tensors;
     if (Status s = tensorsHere(*job, tensors); !s.ok()) {
@@ -425,6 +458,7 @@ void JobRunner::meetOthers() {
                          },
                      .reported =
                          [state](Id rank, RankReport &&report) {
+                           const std::lock_guard lock(state->mutex);
                            state->ranks[rank].report = std::move(report);
                          }});
 }

@@ -49,6 +49,8 @@ struct JobOptions {
   /// The last step is recorded, at 16 bytes an operation; else the clock reads
   /// are spared.
   bool recordLastStep = true;
+  /// Whether JobResult::flight is told; what it is made of is always kept.
+  bool flight = false;
   /// Steps in which every call of a module is timed, from the third step of
   /// this job on (or the last, where there are fewer). 0: none is.
   uint64_t costSteps = 3;
@@ -69,8 +71,11 @@ struct JobOptions {
   Peers *peers = nullptr;
   /// With `peers`: lines that tell the job and must be the same in all.
   std::string identity;
-  /// With `peers`, may be null: the number of a signal that came ends the job.
+  /// May be null: the number of a signal that came ends the job; with
+  /// `checkpointDirectory` after the step in progress, whose checkpoint is
+  /// written if that takes no more than `signalGraceSeconds`.
   const std::atomic<int> *signal = nullptr;
+  double signalGraceSeconds = 60;
 };
 
 /// What a stage's calls took on the average, in seconds; 0 where none was made.
@@ -82,7 +87,8 @@ struct StageCosts {
   double optimizerStep = 0;
 };
 
-/// With JobOptions::peers that of process 0 only; of others it is empty.
+/// With JobOptions::peers that of process 0 only; of others it is empty, but
+/// for what is of a job that failed.
 struct JobResult {
   /// Step by step, from the end of the step before (the start of the job) to
   /// its end on the last rank to end it.
@@ -94,6 +100,10 @@ struct JobResult {
   std::vector<Bytes> hostArenaBytes; ///< the same of host memory
   /// If that was to be recorded: of the first replica.
   std::optional<Timeline> lastStep;
+  /// If it was asked for, also of a job that failed, where this process speaks:
+  /// the last operations of all ranks of all replicas (FlightRecorder.h), as
+  /// far as their processes are left.
+  std::optional<Timeline> flight;
   /// Per stage, of the first replica: of costSteps steps after two to warm up.
   std::vector<StageCosts> costs;
   /// Of a job that failed: whether it is this process's to tell.

@@ -1,4 +1,5 @@
 //===- runtime/JobEnding.cpp - Why a job ended, in a sentence ------------===//
+#include "ir/Diagnostics.h"
 #include "runtime/JobState.h"
 
 #include <cstdio>
@@ -28,6 +29,19 @@ Status describeFailure(const Plan &plan, const JobFailure &failed) {
   }
   return Status::environment(nameOfRank(plan, failed.rank) + " failed" +
                              placeOf(row) + ": " + failed.failure.message);
+}
+
+Status describeSignal(int number) {
+  return Status::environment("the job was ended from outside by signal " +
+                             std::to_string(number));
+}
+
+Status describeStop(const JobState &job) {
+  const uint64_t steps = job.stop->after();
+  return Status::environment(describeSignal(job.stop->number()).message() +
+                             "; " + escaped(job.checkpoints->folder(steps)) +
+                             " holds its state after " + std::to_string(steps) +
+                             (steps == 1 ? " step" : " steps"));
 }
 
 /// Whom to name of the ranks that have stood still about as long as `stuck`:

@@ -20,8 +20,9 @@ static Status outOfMemoryLoading(const Plan &plan, Id rank) {
 
 static bool isSavedAfter(const JobState &job, uint64_t step) {
   const uint64_t every = job.options.checkpointEvery;
-  return job.checkpoints && (step + 1 == job.options.steps ||
-                             (every != 0 && (step + 1) % every == 0));
+  return job.checkpoints &&
+         (step + 1 == job.options.steps || step + 1 == job.stop->after() ||
+          (every != 0 && (step + 1) % every == 0));
 }
 
 namespace {
@@ -49,8 +50,8 @@ private:
   Status resume() const;
   bool awaitStart();
   void runSteps();
-  bool runStep(uint64_t step);
-  Outcome tryStep(uint64_t step, Failure &failure);
+  bool runStep(uint64_t step, bool &stops);
+  Outcome tryStep(uint64_t step, bool &stops, Failure &failure);
   void arm(uint64_t step);
   Outcome takeLoss(StepEnd &end, Failure &failure);
   Outcome save(uint64_t step, Failure &failure);
@@ -119,8 +120,10 @@ bool RankThread::awaitStart() {
 }
 
 void RankThread::runSteps() {
-  for (uint64_t step = job.firstStep; step < job.options.steps; ++step)
-    if (!runStep(step))
+  bool stops = false;
+  for (uint64_t step = job.firstStep; step < job.options.steps && !stops;
+       ++step)
+    if (!runStep(step, stops))
       return;
   progress.enter(Phase::Finished);
 }
@@ -134,9 +137,10 @@ void RankThread::arm(uint64_t step) {
   state.executor->measure(measured ? state.costs.data() : nullptr);
 }
 
-bool RankThread::runStep(uint64_t step) {
+/// `stops` is set where a signal makes it the last step.
+bool RankThread::runStep(uint64_t step, bool &stops) {
   Failure failure;
-  switch (tryStep(step, failure)) {
+  switch (tryStep(step, stops, failure)) {
   case Outcome::Done:
     return true;
   case Outcome::Failed:
@@ -148,7 +152,7 @@ bool RankThread::runStep(uint64_t step) {
   return false; // not reached: the switch is complete
 }
 
-Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
+Outcome RankThread::tryStep(uint64_t step, bool &stops, Failure &failure) {
   try {
     arm(step);
     Outcome outcome = state.executor->step(step, failure);
@@ -157,6 +161,7 @@ Outcome RankThread::tryStep(uint64_t step, Failure &failure) {
     StepEnd end = {.step = step, .end = nowNanoseconds()};
     if (state.lossShare != 0)
       outcome = takeLoss(end, failure);
+    stops = job.stop && job.stop->endsWith(rank - job.firstHere, step);
     if (outcome == Outcome::Done && isSavedAfter(job, step))
       outcome = save(step, failure);
     return outcome == Outcome::Done ? tell(end, failure) : outcome;

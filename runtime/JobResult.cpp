@@ -108,8 +108,7 @@ static void addSpans(const Plan &plan, Id rank, std::span<const OpTime> times,
             });
 }
 
-/// Nanoseconds of a clock to ticks since the first start.
-static void toTicks(Timeline &timeline) {
+void toTicks(Timeline &timeline) {
   if (timeline.spans.empty())
     return;
   const Ticks origin =

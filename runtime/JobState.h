@@ -9,6 +9,7 @@
 #include "runtime/Executor.h"
 #include "runtime/Job.h"
 #include "runtime/Liaison.h"
+#include "runtime/OrderlyStop.h"
 
 #include <atomic>
 #include <condition_variable>
@@ -65,7 +66,8 @@ struct JobState {
   uint64_t firstStep = 0;
   std::optional<CheckpointReader> resumed;
   std::optional<CheckpointWriter> checkpoints;
-  uint64_t costBegin = 0; ///< steps [costBegin, costEnd) are timed
+  std::unique_ptr<OrderlyStop> stop; ///< with checkpoints
+  uint64_t costBegin = 0;            ///< steps [costBegin, costEnd) are timed
   uint64_t costEnd = 0;
   int64_t startTime = 0;
   std::unique_ptr<Liaison> liaison;      ///< with peers
@@ -110,6 +112,9 @@ void countStepEnd(JobState &job, Id rank, const StepEnd &end);
 /// What `rank`, whose thread has ended, leaves behind.
 RankReport reportOf(const JobState &job, Id rank);
 
+/// Nanoseconds of a clock to ticks since the first start.
+void toTicks(Timeline &timeline);
+
 /// Turns the reports and step ends of all ranks into `result`.
 void collectResults(const Plan &plan, const JobState &job, JobResult &result);
 
@@ -120,12 +125,29 @@ Status tensorsHere(const JobState &job, std::vector<HeldTensor> &tensors);
 Status visitWeights(const JobState &job, WeightsSink &sink);
 
 //===----------------------------------------------------------------------===//
+// What ranks did last, where it is asked for (JobFlight.cpp)
+//===----------------------------------------------------------------------===//
+
+/// That of the ranks of this process goes into their reports. What has not
+/// ended lasts until now.
+void reportFlight(const Plan &plan, JobState &job);
+/// All reports that are here go into `result`.
+void collectFlight(const Plan &plan, JobState &job, JobResult &result);
+/// Of a process that ends early: sends its own to the process that speaks, or
+/// is that and collects all.
+void passFlight(const Plan &plan, JobState &job,
+                const Liaison::Verdict &verdict, JobResult &result);
+
+//===----------------------------------------------------------------------===//
 // Sentences (JobEnding.cpp)
 //===----------------------------------------------------------------------===//
 
 /// So many processes do not fit the plan.
 Status wrongCount(const Plan &plan, uint32_t processes);
 Status describeFailure(const Plan &plan, const JobFailure &failed);
+/// After the checkpoint that it names.
+Status describeStop(const JobState &job);
+Status describeSignal(int number);
 /// `stuck` is a rank that made no progress for the timeout.
 Status describeStuck(const Plan &plan, std::span<const StandingRow> rows,
                      Id stuck, double timeoutSeconds);

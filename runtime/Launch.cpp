@@ -170,9 +170,31 @@ Status detectLaunch(const Environment &environment, Launch &launch) {
   return {};
 }
 
+/// Open MPI kills all a second after its signal, or as long after it as its
+/// parameter says, which it hands on to the processes.
+std::optional<double> secondsAfterSignal(const Environment &environment,
+                                         Launcher launcher) {
+  if (launcher != Launcher::OpenMpi)
+    return std::nullopt;
+  constexpr double kToTell = 0.6;
+  double seconds = 1;
+  if (const char *text = environment("OMPI_MCA_odls_base_sigkill_timeout")) {
+    const std::string_view value = text;
+    (void)std::from_chars(value.data(), value.data() + value.size(), seconds);
+  }
+  return std::max(seconds - kToTell, 0.0);
+}
+
+static const char *ownEnvironment(const char *name) {
+  return std::getenv(name);
+}
+
 Status detectLaunch(Launch &launch) {
-  return detectLaunch([](const char *name) { return std::getenv(name); },
-                      launch);
+  return detectLaunch(ownEnvironment, launch);
+}
+
+std::optional<double> secondsAfterSignal(Launcher launcher) {
+  return secondsAfterSignal(ownEnvironment, launcher);
 }
 
 } // namespace sluice::runtime

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -47,8 +48,14 @@ using Environment = std::function<const char *(const char *name)>;
 /// as it was if that fails.
 Status detectLaunch(const Environment &environment, Launch &launch);
 
+/// How many seconds `launcher` lets a process live that it has sent a SIGTERM,
+/// less what it needs to tell how it ended; none where it is not known.
+std::optional<double> secondsAfterSignal(const Environment &environment,
+                                         Launcher launcher);
+
 /// The same of the environment of this process.
 Status detectLaunch(Launch &launch);
+std::optional<double> secondsAfterSignal(Launcher launcher);
 
 } // namespace sluice::runtime
 

@@ -11,6 +11,7 @@
 #define SLUICE_RUNTIME_LIAISON_H
 
 #include "ir/Status.h"
+#include "ir/Timeline.h"
 #include "runtime/Executor.h"
 #include "runtime/Peers.h"
 #include "runtime/Standing.h"
@@ -19,6 +20,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -40,6 +42,7 @@ struct RankReport {
   std::vector<Id> stages;
   std::vector<StageCostSums> costs; ///< of each of these
   std::vector<OpTime> times;        ///< of the last step, by process 0's clock
+  std::vector<TimelineSpan> flight; ///< by the same clock, if asked for
 };
 
 /// A tensor that some rank holds.
@@ -66,6 +69,12 @@ struct EarlyEnd {
   StandingRow row;
 };
 
+/// When a process can stop because of a signal.
+struct StopProposal {
+  uint64_t after = 0; ///< the least number of steps that its ranks then have
+  int cause = 0;      ///< the signal
+};
+
 class Liaison final : private Peers::Listener {
 public:
   /// What the job does on hearing something. Called from the Peers' thread.
@@ -77,8 +86,8 @@ public:
   };
 
   /// A process that is not heard of for `timeoutSeconds` ends the job; not
-  /// positive: never. A number other than 0 in `signal`, which may be null, is
-  /// a signal that came and ends it too.
+  /// positive: never. While a number other than 0 is in `signal`, which may be
+  /// null, `changed` is called again and again.
   Liaison(Peers &others, double timeoutSeconds, const std::atomic<int> *signal,
           Hooks whatToDo);
   ~Liaison() override;
@@ -98,7 +107,7 @@ public:
   Status loadVerdict(Id &whose) const;
 
   void tellStepEnd(const StepEnd &end);
-  void tellReport(const RankReport &report);
+  void tellReport(const RankReport &report, Id to = 0);
   /// Offers the tensors of this rank, which must stay until the job is over.
   void offer(std::vector<HeldTensor> tensors);
   /// Of process 0: whether all reports have come, and all offers if `weights`.
@@ -113,21 +122,32 @@ public:
   bool isOver() const;
   Status over() const;
 
-  /// Whether another rank, a signal or somebody's silence ends the job.
+  /// Tells all, also itself, when this process can stop.
+  void proposeStop(const StopProposal &proposal);
+  /// The signal for which somebody proposed to stop; 0: nobody did.
+  int stopCause() const;
+  /// The latest of what all proposed; none before all have.
+  std::optional<uint64_t> agreedStop() const;
+
+  /// Whether another rank or somebody's silence ends the job.
   bool endsEarly() const;
 
   /// How a job ended early, as one table and one sentence.
   struct Verdict {
     bool speaks = false; ///< no process before this one tells it
     EarlyEnd::Reason reason = EarlyEnd::Reason::Asked;
-    Id rank = 0; ///< whom it is about
+    Id rank = 0;    ///< whom it is about
+    Id speaker = 0; ///< the process that speaks, as far as is known here
     std::string message;
     std::vector<StandingRow> rows;
   };
   /// Tells all others that this rank ends, and waits for what they say, for
   /// half a second at most: some may be gone.
   Verdict end(EarlyEnd own);
-  /// After that, where this process does not speak: waits until the one that
+  /// After that, of the process that speaks: waits for the reports of all
+  /// others that end, for a part of a second at most.
+  void awaitReports();
+  /// After `end`, where this process does not speak: waits until the one that
   /// does has spoken (`dismiss`), for some seconds at most, or after a signal
   /// less than one. Launchers end all processes soon after the first.
   void awaitDismissal();
@@ -150,6 +170,7 @@ private:
     Status load;
     std::string job;
     bool reported = false;
+    std::optional<StopProposal> stop;
     bool offered = false;
     std::vector<HeldTensor> tensors;
     StandingRow row;

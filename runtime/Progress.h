@@ -2,6 +2,8 @@
 #ifndef SLUICE_RUNTIME_PROGRESS_H
 #define SLUICE_RUNTIME_PROGRESS_H
 
+#include "runtime/FlightRecorder.h"
+
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -51,6 +53,7 @@ struct alignas(64) RankProgress {
   std::atomic<Phase> phase{Phase::Loading};
   uint32_t streams = 0;
   Counters done;
+  FlightRecorder flight; ///< of backends that work queues off
 
   void setStreams(uint32_t count) {
     streams = count;
@@ -61,6 +64,7 @@ struct alignas(64) RankProgress {
     for (uint32_t s = 0; s < streams; ++s)
       done[s].store(0, std::memory_order_relaxed);
     step.store(number, std::memory_order_relaxed);
+    flight.beginStep(number);
     enter(Phase::Running);
   }
 };

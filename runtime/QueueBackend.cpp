@@ -35,6 +35,7 @@ Status QueueBackend::prepare(const RankNeeds &needs) {
   fired.assign(needs.events, 0);
   compute = needs.compute;
   progress = needs.progress;
+  progress->flight.allocate();
   return {};
 }
 
@@ -62,10 +63,21 @@ void QueueBackend::endGroup(uint8_t stream) {
 // Working off
 //===----------------------------------------------------------------------===//
 
+void QueueBackend::noteStart(Command &command, int64_t now) {
+  command.flight = progress->flight.begin(command.op, now);
+  if (times)
+    times[command.op].start = now;
+}
+
+void QueueBackend::noteEnd(const Command &command, int64_t now) {
+  progress->flight.end(command.flight, now);
+  if (times)
+    times[command.op].end = std::max(times[command.op].start, now);
+}
+
 QueueBackend::Advance QueueBackend::end(Command &command, int64_t when) {
   command.state = State::Ended;
-  if (times)
-    times[command.op].end = std::max(times[command.op].start, when);
+  noteEnd(command, when);
   return Advance::Moved;
 }
 
@@ -74,10 +86,10 @@ QueueBackend::Advance QueueBackend::end(Command &command, int64_t when) {
 QueueBackend::Advance QueueBackend::drive(Stream &stream, uint32_t first,
                                           uint32_t count, Failure &failure) {
   Command *const members = &stream.commands[first];
-  if (times && members[0].state == State::Queued) {
+  if (members[0].flight == kNone) {
     const int64_t now = nowNanoseconds();
     for (uint32_t i = 0; i < count; ++i)
-      times[members[i].op].start = now;
+      noteStart(members[i], now);
   }
   bool all = true;
   for (uint32_t i = 0; i < count; ++i) {
@@ -93,23 +105,20 @@ QueueBackend::Advance QueueBackend::drive(Stream &stream, uint32_t first,
   return all ? Advance::Moved : Advance::Blocked;
 }
 
-QueueBackend::Advance QueueBackend::runLaunch(const Command &command,
+QueueBackend::Advance QueueBackend::runLaunch(Command &command,
                                               Failure &failure) {
-  if (times)
-    times[command.op].start = nowNanoseconds();
+  noteStart(command, nowNanoseconds());
   const bool ok = compute->compute(command.op, nullptr, failure);
-  if (times)
-    times[command.op].end = nowNanoseconds();
+  if (ok) // else it has not ended
+    noteEnd(command, nowNanoseconds());
   return ok ? Advance::Moved : Advance::Failed;
 }
 
-QueueBackend::Advance QueueBackend::runCopy(const Command &command) {
-  if (times)
-    times[command.op].start = nowNanoseconds();
+QueueBackend::Advance QueueBackend::runCopy(Command &command) {
+  noteStart(command, nowNanoseconds());
   for (const CopyPiece &piece : std::span(command.pieces, command.number))
     std::memcpy(piece.to, piece.from, piece.bytes);
-  if (times)
-    times[command.op].end = nowNanoseconds();
+  noteEnd(command, nowNanoseconds());
   return Advance::Moved;
 }
 

@@ -48,11 +48,10 @@ protected:
   /// Counts `bytes` that will be touched; false: there are not so many.
   virtual bool reserve(Bytes bytes) = 0;
 
-  /// Ends a message or collective at the time `when`, if times are kept.
+  /// Ends a message or collective at the time `when`.
   Advance end(Command &command, int64_t when);
 
   const Id rank;
-  OpTime *times = nullptr;
 
 private:
   struct Stream {
@@ -66,9 +65,11 @@ private:
   void push(uint8_t stream, const Command &command) final;
   Advance advance(uint8_t number, Failure &failure);
   Advance execute(Stream &stream, Command &command, Failure &failure);
+  void noteStart(Command &command, int64_t now);
+  void noteEnd(const Command &command, int64_t now);
   static uint32_t operationsOf(const Command &command);
-  Advance runLaunch(const Command &command, Failure &failure);
-  Advance runCopy(const Command &command);
+  Advance runLaunch(Command &command, Failure &failure);
+  Advance runCopy(Command &command);
   Advance drive(Stream &stream, uint32_t first, uint32_t count,
                 Failure &failure);
   bool empty() const;
@@ -91,6 +92,7 @@ private:
   uint32_t epoch = 1;
   Compute *compute = nullptr;
   RankProgress *progress = nullptr;
+  OpTime *times = nullptr; ///< per operation of the list, if they are kept
 };
 
 } // namespace sluice::runtime

@@ -98,6 +98,10 @@ void event(llvm::json::OStream &json, const TimelineSpan &span, Ticks first) {
       json.attribute("stage", span.stage);
       if (span.microbatch != kNone)
         json.attribute("microbatch", span.microbatch);
+      if (span.step != kNone)
+        json.attribute("step", span.step);
+      if (span.open)
+        json.attribute("ended", false);
     });
   });
 }

@@ -1,5 +1,4 @@
-//===- ir/text/Actions.h - The actions of each rank, as PyTorch writes them
-//-===//
+//===- ir/text/Actions.h - Schedules as PyTorch writes them ---------------===//
 //
 // PyTorch's schedule CSV has a row a rank and an action a cell:
 //   0F3 0I3 0W3 0B3           computes (stage, type, microbatch)

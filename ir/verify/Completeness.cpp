@@ -85,7 +85,7 @@ public:
 
 private:
   struct StageState {
-    Id rank = kNone;       ///< the rank that the next two are about
+    Id rank = kNone;       ///< the rank that the rest is about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
     /// Positions of what sums its gradients over ranks, and of what gathers

@@ -21,7 +21,8 @@
 namespace sluice::verify {
 
 /// Collects findings. Of each kind only the first kMaxOfKind are told in full,
-/// so that a broken plan of a million operations does not make a million texts.
+/// errors and warnings each, so that a broken plan of a million operations does
+/// not make a million texts.
 class Report {
 public:
   explicit Report(Result &to) : result(to) {}
@@ -29,6 +30,10 @@ public:
   /// Counts a finding of `kind`; true if it is still to be told.
   bool admits(FindingKind kind) {
     return ++counts[static_cast<unsigned>(kind)] <= kMaxOfKind;
+  }
+  /// The same of warnings.
+  bool admitsWarning(FindingKind kind) {
+    return ++warningCounts[static_cast<unsigned>(kind)] <= kMaxOfKind;
   }
   void error(FindingKind kind, std::optional<OpPlace> place,
              std::string message, std::vector<OpPlace> cycle = {},
@@ -51,8 +56,11 @@ public:
   static constexpr uint64_t kMaxOfKind = 100;
 
 private:
+  using Counts = std::array<uint64_t, std::size(kFindingKinds)>;
+  static void finish(const Counts &counts, std::vector<Finding> &findings);
+
   Result &result;
-  std::array<uint64_t, std::size(kFindingKinds)> counts{};
+  Counts counts{}, warningCounts{};
 };
 
 /// Lists of edge numbers, one list per stage.
@@ -70,6 +78,10 @@ struct StageEdges {
   EdgeLists incoming, outgoing;      ///< what F reads and writes
   EdgeLists gradientIn, gradientOut; ///< what B reads and writes
 };
+/// Whether gradients flow back over it.
+inline bool isTrained(std::span<const Stage> stages, const StageEdge &edge) {
+  return stages[edge.from].backward && stages[edge.to].backward;
+}
 StageEdges edgesOf(std::span<const Stage> stages,
                    std::span<const StageEdge> edges);
 
@@ -182,9 +194,10 @@ void checkBuffers(const PlanIndex &index, Report &report);
 /// Linear, plus sorting the channels and the groups of each rank.
 bool indexPlan(PlanIndex &index, bool structureChecked, Report &report);
 
-/// Every stage and microbatch is computed exactly once, on one rank, and every
-/// trained stage is stepped after, on each of the two ranks at most that hold
-/// it; they exchange their gradients before. Linear.
+/// Every stage and microbatch is computed exactly once, on one rank; what is
+/// moved to host memory comes back. Every trained stage is stepped after, on
+/// each rank that holds it, once the gradients of all of them are summed: two
+/// exchange them, more reduce them, and replicas always do. Linear.
 void checkCompleteness(const PlanIndex &index, Report &report);
 
 /// Where steps clip gradients, they have the norms of all stages, each once.
@@ -205,7 +218,8 @@ bool matchMessages(PlanIndex &index, Report &report);
 bool matchCollectives(PlanIndex &index, Report &report);
 
 /// Warns where two groups that meet take two communicators in different order.
-/// O(operations) where groups are small.
+/// O(operations), and for what stands in groups the logarithm of their size; a
+/// collective in a group counts once for each of its later ranks.
 void compareGroupOrders(const PlanIndex &index, Report &report);
 
 /// Freedom from deadlock; fills holds and minBuffering. Needs a plan that

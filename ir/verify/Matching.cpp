@@ -131,12 +131,9 @@ private:
     if (last == kNone || plan.edges[last].from != from ||
         plan.edges[last].to != to)
       edge = findEdge(from, to);
-    return edge == kNone || forward || trained(edge) ? edge : kNone;
-  }
-
-  bool trained(Id edge) const {
-    return plan.stages[plan.edges[edge].from].backward &&
-           plan.stages[plan.edges[edge].to].backward;
+    return edge == kNone || forward || isTrained(plan.stages, plan.edges[edge])
+               ? edge
+               : kNone;
   }
 
   /// With the communicator where several lead from one rank to the other.
@@ -155,8 +152,7 @@ private:
 
   void tell(OpPlace place, std::string message,
             std::optional<OpPlace> meets = std::nullopt) {
-    if (report.admits(FindingKind::Mismatch))
-      report.error(FindingKind::Mismatch, place, std::move(message), {}, meets);
+    report.error(FindingKind::Mismatch, place, std::move(message), {}, meets);
   }
 
   OpPlace sendPlace(Id c, const End &send) const {
@@ -171,6 +167,8 @@ private:
   /// Tells that the n-th pair of channel `c` carries two different things, or
   /// the `same` thing in different sizes.
   void differ(Id c, Id n, bool same) {
+    if (!report.admits(FindingKind::Mismatch))
+      return;
     Id slot = index.firstOfChannel[c] + n;
     const End &send = index.sends[slot], &receive = index.receives[slot];
     OpPlace place = receivePlace(c, receive), meets = sendPlace(c, send);
@@ -187,6 +185,8 @@ private:
   /// Tells that one end of channel `c` has more messages than the other, and
   /// which one is alone, if the others meet without it.
   void tellUneven(Id c, Id pairs) {
+    if (!report.admits(FindingKind::Mismatch))
+      return;
     bool moreSends = ends[c].sends > pairs;
     Id first = index.firstOfChannel[c];
     auto meets = [&](Id nth, Id mate) {
@@ -285,7 +285,7 @@ private:
     while (slot < first + pairs &&
            startsUnit(index.sends, slot) == startsUnit(index.receives, slot))
       ++slot;
-    if (slot >= first + pairs)
+    if (slot >= first + pairs || !report.admitsWarning(FindingKind::Mismatch))
       return;
     const End &send = index.sends[slot], &receive = index.receives[slot];
     Id sends = unitSize(index.sends, slot, first, first + pairs);
@@ -318,26 +318,47 @@ public:
   }
 
 private:
+  /// A member of a group, and what it meets on a later rank.
+  struct Met {
+    Id op, other;
+  };
+
   const PlanOp &opOf(Id rank, Id op) const {
     return plan.ranks[rank].ops[op - index.firstOp[rank]];
   }
   Id communicatorOf(Id rank, Id op) const {
-    return plan.channels[opOf(rank, op).channel].communicator;
+    const PlanOp &of = opOf(rank, op);
+    return isMessage(of.op) ? plan.channels[of.channel].communicator
+                            : plan.collectives[of.channel].communicator;
+  }
+
+  /// What the members [first, end) of a group of `rank` meet on later ranks.
+  std::vector<Met> metLater(Id rank, Id first, Id end) const {
+    std::vector<Met> met;
+    const Id later = index.firstOp[rank + 1];
+    for (Id op = first; op < end; ++op)
+      if (Id mate = index.mate(op); mate != kNone && mate >= later)
+        met.push_back({op, mate});
+      else if (Id meeting = index.meetingOf(op); meeting != kNone)
+        for (Id other : index.attendantsOf(meeting))
+          if (other >= later)
+            met.push_back({op, other});
+    return met;
   }
 
   /// False if it has warned.
   bool compareUnit(Id rank, Id unit) const {
     auto [first, end] = index.members(unit);
-    std::vector<Id> met; // members whose mates are on later ranks
-    for (Id op = first; end - first > 1 && op < end; ++op)
-      if (index.mate(op) != kNone && index.mate(op) >= index.firstOp[rank + 1])
-        met.push_back(op);
-    auto mateUnit = [this](Id op) { return index.unit(index.mate(op)); };
-    std::stable_sort(met.begin(), met.end(), [&](Id one, Id other) {
-      return mateUnit(one) < mateUnit(other);
-    });
+    if (end - first < 2)
+      return true;
+    std::vector<Met> met = metLater(rank, first, end);
+    auto otherUnit = [this](const Met &of) { return index.unit(of.other); };
+    std::stable_sort(met.begin(), met.end(),
+                     [&](const Met &one, const Met &other) {
+                       return otherUnit(one) < otherUnit(other);
+                     });
     for (size_t begin = 0, at = 1; at <= met.size(); ++at)
-      if (at == met.size() || mateUnit(met[at]) != mateUnit(met[begin])) {
+      if (at == met.size() || otherUnit(met[at]) != otherUnit(met[begin])) {
         if (!compareMet(rank, std::span(met).subspan(begin, at - begin)))
           return false;
         begin = at;
@@ -345,23 +366,34 @@ private:
     return true;
   }
 
-  /// The first member of each communicator.
-  std::vector<Id> firstOfEach(Id rank, std::span<const Id> members) const {
+  /// Of `members` the first of each communicator, in their order.
+  std::vector<Id> firstOfEach(Id rank, std::span<const Met> members) const {
+    std::vector<std::pair<Id, size_t>> places; // communicator, which member
+    for (size_t at = 0; at < members.size(); ++at)
+      places.emplace_back(communicatorOf(rank, members[at].op), at);
+    std::sort(places.begin(), places.end());
+    auto sameCommunicator = [](const auto &one, const auto &other) {
+      return one.first == other.first;
+    };
+    places.erase(std::unique(places.begin(), places.end(), sameCommunicator),
+                 places.end());
+    std::sort(places.begin(), places.end(),
+              [](const auto &one, const auto &other) {
+                return one.second < other.second;
+              });
     std::vector<Id> firsts;
-    for (Id op : members)
-      if (std::none_of(firsts.begin(), firsts.end(), [&](Id other) {
-            return communicatorOf(rank, op) == communicatorOf(rank, other);
-          }))
-        firsts.push_back(op);
+    for (const auto &place : places)
+      firsts.push_back(members[place.second].op);
     return firsts;
   }
 
   /// `met`, in order of its rank, is what one group shares with another.
-  bool compareMet(Id rank, std::span<const Id> met) const {
-    std::vector<Id> turned(met.begin(), met.end());
-    std::sort(turned.begin(), turned.end(), [this](Id one, Id other) {
-      return index.mate(one) < index.mate(other);
-    });
+  bool compareMet(Id rank, std::span<const Met> met) const {
+    std::vector<Met> turned(met.begin(), met.end());
+    std::sort(turned.begin(), turned.end(),
+              [](const Met &one, const Met &other) {
+                return one.other < other.other;
+              });
     std::vector<Id> here = firstOfEach(rank, met),
                     there = firstOfEach(rank, turned);
     size_t at = 0;
@@ -370,6 +402,8 @@ private:
       ++at;
     if (at == here.size())
       return true;
+    if (!report.admitsWarning(FindingKind::Deadlock))
+      return false;
     auto named = [&](Id op) {
       return "communicator " + std::to_string(communicatorOf(rank, op)) + " (" +
              nameOf(opOf(rank, op)) + ")";
@@ -378,7 +412,7 @@ private:
                    "in one group rank " + std::to_string(rank) + " takes " +
                        named(here[at]) + " before " + named(there[at]) +
                        ", rank " +
-                       std::to_string(index.matches[here[at]].rank) +
+                       std::to_string(index.place(met[0].other).rank) +
                        " the other way round: NCCL asks for one order");
     return false;
   }

@@ -1,5 +1,4 @@
-//===- ir/verify/Needs.h - What must be computed before what
-//---------------===//
+//===- ir/verify/Needs.h - What must come before what ---------------------===//
 //
 // The dependences of the model by names alone, for what names no buffers.
 //

@@ -35,7 +35,7 @@ StageEdges edgesOf(std::span<const Stage> stages,
   auto to = [](const StageEdge &edge) { return edge.to; };
   auto all = [](const StageEdge &) { return true; };
   auto trained = [stages](const StageEdge &edge) {
-    return stages[edge.from].backward && stages[edge.to].backward;
+    return isTrained(stages, edge);
   };
   size_t count = stages.size();
   return {listEdges(count, edges, to, all), listEdges(count, edges, from, all),

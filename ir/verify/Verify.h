@@ -3,7 +3,8 @@
 // Shares no code with what builds schedules and plans, and links without LLVM.
 // What "right" means: ir/README.md. Linear in operations, waits and operands,
 // for values and bytes times the streams of a rank, plus sorting the distinct
-// buffers. A plan that deadlocks costs more: the linear part times the
+// buffers, the channels, and what stands in groups or meets in collectives. A
+// plan that deadlocks costs more: the linear part times the
 // logarithm of the longest channel (the least buffering), plus a bounded effort
 // for the shortest cycle and for trying what would mend it.
 //

@@ -25,16 +25,23 @@ void Report::warning(FindingKind kind, std::optional<OpPlace> place,
 }
 
 void Report::finish() {
+  finish(counts, result.errors);
+  finish(warningCounts, result.warnings);
+}
+
+void Report::finish(const Counts &counts, std::vector<Finding> &findings) {
   for (unsigned kind = 0; kind < counts.size(); ++kind)
     if (counts[kind] > kMaxOfKind) {
       auto which = static_cast<FindingKind>(kind);
       auto last = std::find_if(
-          result.errors.rbegin(), result.errors.rend(),
+          findings.rbegin(), findings.rend(),
           [which](const Finding &finding) { return finding.kind == which; });
-      error(which, last == result.errors.rend() ? std::nullopt : last->place,
-            "and " + std::to_string(counts[kind] - kMaxOfKind) +
-                " more of kind " + std::string(findingKindName(which)));
-      result.errors.back().untold = counts[kind] - kMaxOfKind;
+      Finding more{which, "and " + std::to_string(counts[kind] - kMaxOfKind) +
+                              " more of kind " +
+                              std::string(findingKindName(which))};
+      more.place = last == findings.rend() ? std::nullopt : last->place;
+      more.untold = counts[kind] - kMaxOfKind;
+      findings.push_back(std::move(more));
     }
 }
 

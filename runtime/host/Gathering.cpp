@@ -77,7 +77,7 @@ size_t Gathering::differing() const {
 }
 
 Gathering::Posted Gathering::post(size_t seat, Pattern pattern, Element element,
-                                  void *data, Bytes bytes, bool stamp) {
+                                  void *data, Bytes bytes) {
   Seat &mine = seats[seat];
   mine.data = data;
   mine.bytes = bytes;
@@ -89,7 +89,7 @@ Gathering::Posted Gathering::post(size_t seat, Pattern pattern, Element element,
   if (differing() != seats.size())
     return Posted::Mismatch;
   compute(pattern, element);
-  completedAt = stamp ? nowNanoseconds() : 0;
+  completedAt = nowNanoseconds();
   taken.store(0, std::memory_order_relaxed);
   completed.store(mine.seen + 1, std::memory_order_release);
   return Posted::Ended;

@@ -28,9 +28,8 @@ public:
 
   /// Takes `seat` for the next operation; not while it is pending. `data` gets
   /// what `pattern` leaves with the seat, and must stay valid until it ended.
-  /// With `stamp`, keeps the time of the end.
   Posted post(size_t seat, Pattern pattern, Element element, void *data,
-              Bytes bytes, bool stamp);
+              Bytes bytes);
 
   /// True while an operation that was posted has not been seen to end.
   bool pending(size_t seat) const { return seats[seat].pending; }
@@ -43,7 +42,7 @@ public:
   Bytes bytes(size_t seat) const { return seats[seat].bytes; }
   size_t differing() const;
 
-  /// When the last operation ended, in nanoseconds; 0 without `stamp`.
+  /// When the last operation ended, in nanoseconds.
   int64_t endedAt() const { return completedAt; }
 
 private:

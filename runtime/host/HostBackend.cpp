@@ -21,8 +21,7 @@ HostBackend::Advance HostBackend::driveMessage(Command &command,
   } else {
     if (channel.mailbox.pending(side))
       return Advance::Blocked; // an earlier member of the group is under way
-    switch (channel.mailbox.post(side, command.data, command.bytes,
-                                 times != nullptr)) {
+    switch (channel.mailbox.post(side, command.data, command.bytes)) {
     case Mailbox::Posted::First:
       command.state = State::Posted;
       return Advance::Moved;
@@ -55,7 +54,7 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
   if (gathering.pending(seat))
     return Advance::Blocked; // an earlier member of the group is under way
   switch (gathering.post(seat, command.pattern, command.element, command.data,
-                         command.bytes, times != nullptr)) {
+                         command.bytes)) {
   case Gathering::Posted::Waits:
     command.state = State::Posted;
     return Advance::Moved;

@@ -7,7 +7,7 @@
 
 namespace sluice::runtime {
 
-Mailbox::Posted Mailbox::post(Side side, void *data, Bytes bytes, bool stamp) {
+Mailbox::Posted Mailbox::post(Side side, void *data, Bytes bytes) {
   Half &mine = half(side);
   mine.data = data;
   mine.bytes = bytes;
@@ -21,7 +21,7 @@ Mailbox::Posted Mailbox::post(Side side, void *data, Bytes bytes, bool stamp) {
   if (source.bytes != target.bytes)
     return Posted::Mismatch;
   std::memcpy(target.data, source.data, source.bytes);
-  completedAt = stamp ? nowNanoseconds() : 0;
+  completedAt = nowNanoseconds();
   arrived.store(0, std::memory_order_relaxed);
   completed.store(mine.seen + 1, std::memory_order_release);
   return Posted::Ended;

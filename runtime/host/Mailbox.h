@@ -24,8 +24,8 @@ public:
   };
 
   /// Posts the next message of `side`; not while one of it is pending. `data`
-  /// must stay valid until it ended. With `stamp`, keeps the time of the end.
-  Posted post(Side side, void *data, Bytes bytes, bool stamp);
+  /// must stay valid until it ended.
+  Posted post(Side side, void *data, Bytes bytes);
 
   /// True while a message that was posted First has not been seen to end.
   bool pending(Side side) const { return half(side).pending; }
@@ -36,7 +36,7 @@ public:
 
   /// Bytes that `side` posted last; for the message of a mismatch.
   Bytes bytes(Side side) const { return half(side).bytes; }
-  /// When the last message ended, in nanoseconds; 0 without `stamp`.
+  /// When the last message ended, in nanoseconds.
   int64_t endedAt() const { return completedAt; }
 
 private:

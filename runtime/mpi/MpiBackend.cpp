@@ -59,7 +59,7 @@ MpiBackend::Advance MpiBackend::pollPieces(Command &command, End &end,
     return Advance::Blocked;
   end.busy = end.moving = false;
   end.moved = 0;
-  return this->end(command, times ? nowNanoseconds() : 0);
+  return this->end(command, nowNanoseconds());
 }
 
 MpiBackend::Advance MpiBackend::pollSend(Command &command, End &end,
@@ -122,7 +122,7 @@ MpiBackend::Advance MpiBackend::driveCollective(Command &command,
   case MpiCollective::Answer::Ended:
     break;
   }
-  return end(command, times ? nowNanoseconds() : 0);
+  return end(command, nowNanoseconds());
 }
 
 void MpiBackend::rest(uint32_t, uint32_t rounds) {

@@ -20,7 +20,11 @@ namespace sluice::runtime::mpi {
 
 /// What one MPI message carries at most; larger ones go in pieces, since MPI
 /// counts with an int.
+#ifdef SLUICE_TEST_PIECE_BYTES // of a plug-in of the tests
+inline constexpr Bytes kPieceBytes = SLUICE_TEST_PIECE_BYTES;
+#else
 inline constexpr Bytes kPieceBytes = Bytes(1) << 30;
+#endif
 
 class MpiWorld final : public World {
 public:

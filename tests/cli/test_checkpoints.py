@@ -1,5 +1,6 @@
 """Checkpoints: what is stopped and goes on ends where what was never stopped does."""
 
+import os
 import random
 import resource
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import time
 
 import sluice
-from sluice import ROOT, SLUICE, ToolTest, run
+from sluice import MODULES, ROOT, SLUICE, ToolTest, chain, run
 
 SPEC = """sluice: 1
 model:
@@ -104,6 +105,64 @@ class Resumed(Checkpoints):
         other = self.spec(ranks=2, tied="false")
         told = self.refused(1, "run", other, f"--checkpoint-dir={self.checkpoints}")
         self.assertIn("is of another model: tensor ", told)
+
+
+class Ended(Checkpoints):
+    """By a signal, after the step in progress."""
+
+    def steps(self):
+        """After which the newest checkpoint is."""
+        return max([int(name.removeprefix("step-")) for name in self.folders()
+                    if name.removeprefix("step-").isdigit()], default=0)
+
+    def end(self, number, spec, started, *arguments):
+        """Runs for ever, until the signal `number` once `started`; the last line that it says."""
+        process = subprocess.Popen([SLUICE, "run", spec, "--steps=1000000", f"--checkpoint-dir={self.checkpoints}",
+                                    *arguments], stderr=subprocess.PIPE, text=True)
+        started(process)
+        process.send_signal(number)
+        _, told = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 3, told)
+        return told.splitlines()[-1]
+
+    def check(self, told, number, before):
+        steps = self.steps()
+        self.assertGreater(steps, before)
+        self.assertEqual(told, f"error: the job was ended from outside by signal {number.value}; {self.checkpoints}"
+                         f"/step-{steps} holds its state after {steps} steps")
+
+    def test_with_a_checkpoint_from_which_it_goes_on(self):
+        spec = self.spec()
+        told = self.end(signal.SIGINT, spec, lambda process: self.assertIn("step 1/", process.stderr.readline()))
+        self.check(told, signal.SIGINT, before=0)
+        self.assertEqual(len(self.folders()), 1)
+        before = self.steps()
+
+        def runs(process):
+            self.assertEqual(process.stderr.readline(), f"goes on from {self.checkpoints}/step-{before}\n")
+            while self.steps() == before and process.poll() is None:
+                time.sleep(0.01)
+
+        self.check(self.end(signal.SIGTERM, spec, runs, "--checkpoint-every=1"), signal.SIGTERM, before)
+        total = f"--steps={self.steps() + 2}"
+        whole, _ = self.weights(spec, total)
+        self.assertEqual(self.resume(spec, total)[0], whole)
+
+    def test_that_does_not_come_to_its_end(self):
+        """Ends as it is, within the timeout."""
+        spec = self.write("job.yaml", chain(ranks=2, more="run: {steps: 4}"))
+        process = subprocess.Popen([SLUICE, "run", spec, f"--module={MODULES / 'libsluice_fault_module.so'}",
+                                    f"--checkpoint-dir={self.checkpoints}", "--timeout=2"], stderr=subprocess.PIPE,
+                                   text=True, env={**os.environ, "SLUICE_TEST_FAULT": "hang 1 B 2 1"})
+        self.assertIn("step 1/", process.stderr.readline())
+        process.send_signal(signal.SIGTERM)
+        start = time.monotonic()
+        _, told = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - start, 12)  # the timeout and ten seconds
+        self.assertEqual(process.returncode, 3, told)
+        self.assertRegex(told, r"(?m)^1 +1 +1B2 +job.yaml:\d+ ")
+        self.assertRegex(told, r"error: (rank 1 has made no progress|the job was ended from outside by signal 15\n)")
+        self.assertEqual(self.folders(), [])
 
 
 class Torn(Checkpoints):

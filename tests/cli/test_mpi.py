@@ -1,10 +1,12 @@
 """A process a rank, by mpirun: the same weights as threads', and how a run ends
 whose processes fail, die, stop or were given another job."""
 
+import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 
 import sluice
@@ -25,17 +27,17 @@ NOTE = 'trap "" TERM; "$@"; echo "$OMPI_COMM_WORLD_RANK $?" >> {path}'
 
 
 class Mpirun(ToolTest):
-    def mpirun(self, count, *arguments, fault="", wrapper=(), timeout=120):
+    def mpirun(self, count, *arguments, fault="", wrapper=(), timeout=120, program=sluice.SLUICE):
         """Runs the tool in `count` processes; returns what mpirun ended with."""
-        command = ["mpirun", "-n", str(count), *wrapper, sluice.SLUICE, *map(str, arguments)]
+        command = ["mpirun", "-n", str(count), *wrapper, program, *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.folder,
                               stdin=subprocess.DEVNULL, env={**ENVIRONMENT, "SLUICE_TEST_FAULT": fault})
 
-    def ended(self, count, *arguments, fault=""):
+    def ended(self, count, *arguments, **options):
         """Runs it to its end; returns it and the exit code of each process."""
         path = self.folder / "codes"
         path.unlink(missing_ok=True)
-        done = self.mpirun(count, *arguments, fault=fault,
+        done = self.mpirun(count, *arguments, **options,
                            wrapper=("bash", "-c", NOTE.format(path=path), "bash"))
         lines = path.read_text().split("\n")[:-1] if path.exists() else []
         return done, {int(rank): int(code) for rank, code in map(str.split, lines)}
@@ -54,7 +56,9 @@ class Mpirun(ToolTest):
         return lines
 
 
-class Weights(Mpirun):
+class Training(Mpirun):
+    """A small gpt."""
+
     def setUp(self):
         super().setUp()
         self.data = self.folder / "data.txt"
@@ -64,6 +68,8 @@ class Weights(Mpirun):
         return self.write("job.yaml", GPT.format(ranks=ranks, schedule=schedule, chunks=chunks, replicas=replicas,
                                                  data=self.data, more=more))
 
+
+class Weights(Training):
     def check_same(self, processes, **options):
         spec = self.spec(**options)
         threads, here = self.folder / "threads", self.folder / "here"
@@ -121,6 +127,42 @@ class Weights(Mpirun):
         for backend in "host", "mpi":
             self.ok("run", spec, f"--backend={backend}", f"--save={self.folder / backend}", "-q")
         self.assertEqual((self.folder / "mpi").read_bytes(), (self.folder / "host").read_bytes())
+
+
+class Ended(Training):
+    """By a signal to the launcher or to one of the processes: all after the same step, with a checkpoint."""
+
+    def check(self, number, to_launcher, patience):
+        spec = self.spec(ranks=4, schedule="interleaved-1f1b", chunks=2)
+        own = 'echo $$ > "pid-$OMPI_COMM_WORLD_RANK"; exec "$@"'
+        command = ["mpirun", "--mca", "odls_base_sigkill_timeout", str(patience), "-n", "4", "bash", "-c", own, "bash",
+                   sluice.SLUICE, "run", spec, "--steps=1000000", "--checkpoint-dir=points"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=self.folder, env=ENVIRONMENT,
+                                   stdin=subprocess.DEVNULL)
+        self.assertIn("step 1/", process.stderr.readline())
+        if to_launcher:
+            process.send_signal(number)
+        else:
+            os.kill(int((self.folder / "pid-2").read_text()), number)
+        _, told = process.communicate(timeout=60)
+        names = [path.name for path in (self.folder / "points").iterdir()]
+        self.assertEqual(len(names), 1, told)
+        steps = int(names[0].removeprefix("step-"))
+        self.assertEqual(told.count("error: the job was ended from outside by signal 15; "
+                                    f"points/step-{steps} holds its state after {steps} steps\n"), 1, told)
+        self.assertNotEqual(process.returncode, 0)
+        self.assertEqual(self.left(), [])
+        here, threads = self.folder / "here", self.folder / "threads"
+        done = self.mpirun(4, "run", spec, f"--steps={steps + 2}", "--checkpoint-dir=points", f"--save={here}")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.ok("run", spec, f"--steps={steps + 2}", f"--save={threads}", "-q")
+        self.assertEqual(here.read_bytes(), threads.read_bytes())
+
+    def test_the_launcher(self):
+        self.check(signal.SIGINT, to_launcher=True, patience=2)
+
+    def test_one_process(self):
+        self.check(signal.SIGTERM, to_launcher=False, patience=1)
 
 
 class Refused(Mpirun):
@@ -182,7 +224,8 @@ class Faults(Mpirun):
         self.spec = self.write("chain.yaml", chain(layer=", output_bytes: 1000", more="run: {steps: 4}"))
 
     def check(self, fault, message, timeout=2, gone=None):
-        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", f"--timeout={timeout}s", fault=fault)
+        done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", f"--timeout={timeout}s",
+                                 "--flight-recorder=flight", fault=fault)
         expected = dict.fromkeys(range(4), 3)
         if gone is not None:
             expected[gone] = 137
@@ -194,6 +237,10 @@ class Faults(Mpirun):
         table = re.findall(r"^([0-3]) +\d+ +\S.*(?:chain.yaml:5|-) .*$", done.stderr, flags=re.M)
         self.assertEqual(table[:4], ["0", "1", "2", "3"], done.stderr)
         self.assertEqual(self.left(), [])
+        # The last operations of all that live are in one trace.
+        events = json.loads((self.folder / "flight").read_text())["traceEvents"]
+        mute = gone if fault[:4] != "stop" else 3
+        self.assertEqual({event["pid"] for event in events if event["ph"] == "X"}, set(range(4)) - {mute})
 
     def test_module_fails(self):
         self.check("fail 2 F 3 1", r"error: rank 2 failed at 2F3 \(chain.yaml:5\) of step 1: out of luck\n")
@@ -218,6 +265,19 @@ class Faults(Mpirun):
         done, codes = self.ended(4, "run", self.spec, f"--module={FAULTS}", fault="fail 1 create 0 0")
         self.assertEqual(codes, dict.fromkeys(range(4), 1), done.stderr)
         self.assertEqual(done.stderr.count("error: module fault, stage 1: out of luck\n"), 1, done.stderr)
+
+    def test_a_plan_that_nobody_has_proved(self):
+        programs = pathlib.Path(os.environ["SLUICE_TEST_UNVERIFIED"])
+        right, wrong = self.folder / "right.plan", self.folder / "wrong.plan"
+        self.ok("compile", self.spec, "-o", right)
+        subprocess.run([programs / "deadlock_plan", right, wrong], check=True)
+        done, codes = self.ended(4, "run", wrong, "--timeout=2", program=programs / "sluice_unverified")
+        self.assertEqual(set(codes.values()), {3}, done.stderr)
+        # Rank 3 wants the third microbatch before it sends the gradients of the first, for which rank 2 waits.
+        self.assertRegex(done.stderr, r"(?m)^3 +0 +3RECV_F2 +chain.yaml:5 .* rank 2 to match it$")
+        self.assertRegex(done.stderr, r"(?m)^2 +0 +2RECV_B0 +chain.yaml:5 .* rank 3 to match it$")
+        self.assertRegex(done.stderr, r"error: rank \d has made no progress for 2 s at ")
+        self.assertRegex(self.refused(1, "run", wrong), "deadlock: .*2RECV_B0")
 
     def test_logs_of_the_others(self):
         logs = self.folder / "logs"

@@ -262,7 +262,11 @@ protected:
     const PlanOp &sender = op(send), &receiver = op(receive);
     mismatched |= bytesOf(send) != bytesOf(receive) ||
                   info(sender.op).mate != receiver.op ||
-                  sender.microbatch != receiver.microbatch;
+                  sender.microbatch != receiver.microbatch ||
+                  (sender.op == Op::SendGradients &&
+                   sender.stage != receiver.stage) ||
+                  (sender.op == Op::SendTied &&
+                   plan.stages[sender.stage].tiedTo != receiver.stage);
     carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] =
         sender.op == Op::SendGradients ? copyTag(sender.stage, send.rank)
                                        : payloadOf(sender, receiver);

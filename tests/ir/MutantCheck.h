@@ -145,6 +145,8 @@ inline void checkMutant(const Plan &plan, Change change, MutantCounts &counts) {
     return; // it has no meaning that could be explored
   const Plan whole = unfold(plan);
   Explorer explorer(whole);
+  INFO(allOf(plan, result.errors));
+  CHECK(mismatch == explorer.mismatched);
   CHECK((mismatch || deadlock == explorer.hangs()));
   if (!mismatch)
     checkHangs(explorer, result);

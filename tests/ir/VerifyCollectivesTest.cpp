@@ -66,6 +66,22 @@ TEST_CASE("verify: two communicators in opposite orders deadlock") {
   CHECK(errorsOf(grouped).empty());
 }
 
+TEST_CASE(
+    "verify: collectives of two groups in opposite orders are warned of") {
+  const std::string turned = "( 1ALL_REDUCE_G@1 0ALL_REDUCE_G@0 ) 0STEP 1STEP";
+  const std::string straight =
+      "( 0ALL_REDUCE_G@0 1ALL_REDUCE_G@1 ) 0STEP 1STEP";
+  Plan plan = twoCopies({straight, turned});
+  Result result = verify::verifyPlan(plan);
+  CHECK(allOf(plan, result.errors).empty());
+  CHECK(allOf(plan, result.warnings) ==
+        "deadlock: in one group rank 0 takes communicator 0 (0ALL_REDUCE_G) "
+        "before communicator 1 (1ALL_REDUCE_G), rank 1 the other way round: "
+        "NCCL asks for one order (operation 4 of rank 0, spec.yaml:10)\n");
+  Plan same = twoCopies({straight, straight});
+  CHECK(allOf(same, verify::verifyPlan(same).warnings).empty());
+}
+
 TEST_CASE("verify: on one stream opposite orders deadlock under every model") {
   Net net = copies(2, 2, 2);
   net.streams = Streams::One;

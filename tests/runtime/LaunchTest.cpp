@@ -10,13 +10,16 @@ using namespace sluice::runtime;
 
 using Variables = std::map<std::string, std::string>;
 
+/// `variables` must outlive it.
+static Environment environmentOf(const Variables &variables) {
+  return [&](const char *name) -> const char * {
+    const auto found = variables.find(name);
+    return found == variables.end() ? nullptr : found->second.c_str();
+  };
+}
+
 static Status detect(const Variables &variables, Launch &launch) {
-  return detectLaunch(
-      [&](const char *name) -> const char * {
-        const auto found = variables.find(name);
-        return found == variables.end() ? nullptr : found->second.c_str();
-      },
-      launch);
+  return detectLaunch(environmentOf(variables), launch);
 }
 
 static Launch detected(const Variables &variables) {
@@ -93,6 +96,19 @@ TEST_CASE("launch: Open MPI", "[runtime][launch]") {
   CHECK(launch.localSize == 2);
   CHECK(launch.address.empty());
   CHECK(launch.port == 0);
+}
+
+TEST_CASE("launch: how long Open MPI lets a process live after its signal",
+          "[runtime][launch]") {
+  const auto left = [](const Variables &variables, Launcher launcher) {
+    return secondsAfterSignal(environmentOf(variables), launcher);
+  };
+  const std::string name = "OMPI_MCA_odls_base_sigkill_timeout";
+  CHECK(left({}, Launcher::OpenMpi) == 1 - 0.6);
+  CHECK(left({{name, "30"}}, Launcher::OpenMpi) == 30 - 0.6);
+  CHECK(left({{name, "0"}}, Launcher::OpenMpi) == 0);
+  CHECK(left({{name, "soon"}}, Launcher::OpenMpi) == 1 - 0.6);
+  CHECK_FALSE(left({{name, "30"}}, Launcher::Slurm).has_value());
 }
 
 TEST_CASE("launch: PMI, with and without a local rank", "[runtime][launch]") {

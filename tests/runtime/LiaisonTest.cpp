@@ -273,12 +273,30 @@ TEST_CASE("liaison: of one that is gone its last row is told, by who is left",
   CHECK(verdicts[1].rows[0].waitsFor.starts_with("not heard of for 0."));
 }
 
+TEST_CASE("liaison: all stop after the latest step that somebody proposes",
+          "[runtime][liaison]") {
+  Job job(3);
+  CHECK(job[0].stopCause() == 0);
+  job[2].proposeStop({7, 15});
+  job.post.deliver();
+  for (Id rank = 0; rank < 3; ++rank) {
+    CHECK(job[rank].stopCause() == 15);
+    CHECK_FALSE(job[rank].agreedStop().has_value());
+  }
+  job[0].proposeStop({8, 15});
+  job.post.deliver();
+  CHECK_FALSE(job[1].agreedStop().has_value());
+  job[1].proposeStop({6, 15});
+  job.post.deliver();
+  for (Id rank = 0; rank < 3; ++rank)
+    CHECK(job[rank].agreedStop() == 8);
+}
+
 TEST_CASE("liaison: a signal alone is told as such", "[runtime][liaison]") {
   Job job(2);
   job.post.deliver();
-  CHECK_FALSE(job[0].endsEarly());
   job.signal = 15;
-  CHECK(job[0].endsEarly());
+  CHECK_FALSE(job[0].endsEarly()); // who runs the job decides
   const auto verdicts =
       job.end({because(EarlyEnd::Reason::Signal, "signal 15"),
                because(EarlyEnd::Reason::Signal, "signal 15")});

@@ -162,11 +162,18 @@ struct Flags {
                             cl::desc("write the trained weights")};
   cl::opt<std::string> checkpointDir{
       "checkpoint-dir", cl::value_desc("dir"), cl::sub(run), cl::cat(category),
-      cl::desc("write checkpoints there, the two newest are kept; where there "
-               "is one, go on from it")};
+      cl::desc(
+          "write checkpoints there, the two newest are kept; where there "
+          "is one, go on from it; SIGINT and SIGTERM end the run with one")};
   cl::opt<std::string> checkpointEvery{
       "checkpoint-every", cl::value_desc("n"), cl::sub(run), cl::cat(category),
       cl::desc("steps between checkpoints (default: one after the last step)")};
+  cl::opt<std::string> flightRecorder{
+      "flight-recorder", cl::value_desc("file"), cl::sub(run),
+      cl::cat(category),
+      cl::desc(
+          "write the last 4096 operations of every rank as a trace, however "
+          "the run ends")};
   cl::opt<std::string> timeline{
       "timeline", cl::value_desc("stem"), cl::sub(run), cl::cat(category),
       cl::desc("write STEM.predicted and STEM.measured as .svg and .trace")};
@@ -343,6 +350,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   arguments.save = save;
   arguments.checkpointDir = checkpointDir;
   arguments.timeline = timeline;
+  arguments.flightRecorder = flightRecorder;
   arguments.printAfter.assign(printAfter.begin(), printAfter.end());
   if (printAfterAll)
     arguments.printAfter.push_back("*");
@@ -354,7 +362,7 @@ bool Flags::read(Arguments &arguments, llvm::raw_ostream &errors) const {
   ok = checkPassNames(arguments.printAfter, errors) && ok;
   for (const cl::opt<std::string> *option :
        {&output, &backend, &logDir, &module, &data, &save, &checkpointDir,
-        &timeline})
+        &timeline, &flightRecorder})
     if (option->getNumOccurrences() && option->empty()) {
       errors << "error: -" << (option->ArgStr.size() > 1 ? "-" : "")
              << option->ArgStr << " has no value\n";

@@ -36,7 +36,8 @@ struct Arguments {
   std::string save;
   std::string checkpointDir;
   uint64_t checkpointEvery = 0;
-  std::string timeline; ///< stem of the pictures and traces of a run
+  std::string flightRecorder; ///< file of the last operations of a run
+  std::string timeline;       ///< stem of the pictures and traces of a run
 
   std::vector<Override> overrides;
   std::vector<std::string> printAfter; ///< "*": after every pass

@@ -13,9 +13,11 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/raw_ostream.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <limits>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,6 +40,24 @@ static void noteSignal(int number) {
 }
 
 const std::atomic<int> &Processes::signal() const { return signalNoted; }
+
+void Processes::noteSignals() {
+  std::signal(SIGTERM, noteSignal);
+  for (int number : {SIGINT, SIGHUP})
+    if (std::signal(number, noteSignal) == SIG_IGN) // as by nohup
+      std::signal(number, SIG_IGN);
+}
+
+double Processes::signalGrace(double timeoutSeconds) const {
+  runtime::Launch launch;
+  std::optional<double> given;
+  if (others && runtime::detectLaunch(launch).ok())
+    given = runtime::secondsAfterSignal(launch.launcher);
+  // Without a timeout nothing but a second signal ends it.
+  double limit = timeoutSeconds > 0 ? timeoutSeconds
+                                    : std::numeric_limits<double>::infinity();
+  return std::min(given.value_or(limit), limit);
+}
 
 static Status unknownBackend(llvm::StringRef name) {
   std::string shown = "--backend=" + escaped(name);
@@ -98,8 +118,7 @@ Status Processes::meet(const Arguments &arguments) {
   if (functions->connect) {
     if (Status s = functions->connect(others); !s.ok())
       return s;
-    for (int number : {SIGINT, SIGTERM, SIGHUP})
-      std::signal(number, noteSignal);
+    noteSignals();
     if (Status s = checkCount(*others); !s.ok())
       return s;
   }

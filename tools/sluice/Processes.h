@@ -27,6 +27,12 @@ public:
   runtime::Peers *peers() const { return others.get(); }
   bool isFirst() const { return !others || others->self() == 0; }
   const std::atomic<int> &signal() const;
+  /// From here on a signal that would end the process is only noted, also where
+  /// it is alone.
+  static void noteSignals();
+  /// How long after a signal a run may still need for a checkpoint: as long as
+  /// the launcher lets it live, else as long as the timeout.
+  double signalGrace(double timeoutSeconds) const;
 
   /// What this process said aside, and all it says from here on, goes to
   /// standard error.

@@ -154,6 +154,9 @@ static Status checkRunPaths(const Arguments &arguments, const Plan &plan,
     return checkPaths(inputs, outputs);
   if (!arguments.save.empty())
     outputs.push_back({arguments.save, "--save=" + arguments.save});
+  if (!arguments.flightRecorder.empty())
+    outputs.push_back({arguments.flightRecorder,
+                       "--flight-recorder=" + arguments.flightRecorder});
   for (const std::string &path : timelinePaths(arguments.timeline))
     outputs.push_back(
         {path, "--timeline=" + arguments.timeline + " (" + path + ")"});
@@ -183,6 +186,10 @@ static Status prepare(const Arguments &arguments, const Input &input,
       if (isGiven)
         llvm::errs() << "warning: " << flag << " has no effect with backend "
                      << options.backend << "\n";
+  if (status.ok() && !arguments.quiet && options.backend == "cuda" &&
+      !arguments.flightRecorder.empty())
+    llvm::errs() << "warning: --flight-recorder has no effect with backend "
+                    "cuda\n";
   if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
       options.module->name == llvm::StringRef("synthetic"))
     llvm::errs() << "warning: --data has no effect with module synthetic\n";
@@ -231,6 +238,7 @@ static Status identify(const Arguments &arguments, const Input &input,
       std::to_string(options.steps) + " steps\n" +
       (arguments.save.empty() ? "no " : "") + "--save\n" +
       (arguments.timeline.empty() ? "no " : "") + "--timeline\n" +
+      (arguments.flightRecorder.empty() ? "no " : "") + "--flight-recorder\n" +
       std::to_string(options.resume ? options.resume->steps : 0) +
       " steps of a checkpoint\n";
   return status;
@@ -238,12 +246,15 @@ static Status identify(const Arguments &arguments, const Input &input,
 
 /// Tells why a job failed, if it is this process's to tell, and ends the
 /// process.
-[[noreturn]] static void endFailed(Processes &processes, const Status &status,
+[[noreturn]] static void endFailed(const Arguments &arguments,
+                                   Processes &processes, const Status &status,
                                    const runtime::JobResult &result) {
   int code = static_cast<int>(status.fault());
   if (result.speaks) {
     processes.speak();
     fail(status);
+    if (Status written = writeFlight(arguments, result); !written.ok())
+      fail(written);
   }
   if (result.orderly)
     processes.part();
@@ -258,10 +269,13 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   options.backend = processes.backend();
   options.peers = processes.peers();
   options.signal = &processes.signal();
+  options.signalGraceSeconds = processes.signalGrace(arguments.timeoutSeconds);
   options.devices = arguments.devices;
   options.graphs = arguments.graph;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
+  options.flight =
+      !arguments.flightRecorder.empty() && options.backend != "cuda";
   options.onStep = ProgressLine(arguments.quiet);
   options.onStuck = [&processes](const std::string &table) {
     processes.speak();
@@ -275,18 +289,22 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   if (!status.ok())
     return processes.leave(fail(status), arguments.timeoutSeconds);
 
+  if (!arguments.checkpointDir.empty())
+    Processes::noteSignals();
   runtime::WeightsFile weights(arguments.save);
   runtime::JobResult result;
   status = runtime::runJob(plan, options, result,
                            arguments.save.empty() ? nullptr : &weights);
   if (!status.ok())
-    endFailed(processes, status, result);
+    endFailed(arguments, processes, status, result);
   bool anyStep = !options.resume || options.resume->steps != options.steps;
   if (processes.isFirst() && anyStep) { // else nothing was measured
     Prediction prediction = predict(plan, result, options);
     if (!arguments.quiet)
       printSummary(llvm::outs(), arguments, plan, result, prediction);
     status = writeTimelines(arguments, plan, result, prediction);
+    if (status.ok())
+      status = writeFlight(arguments, result);
   }
   processes.part();
   return status.ok() ? 0 : fail(status);

@@ -216,4 +216,13 @@ Status writeTimelines(const Arguments &arguments, const Plan &plan,
   return writeTimeline(measuredStem(arguments.timeline), measured, scale);
 }
 
+Status writeFlight(const Arguments &arguments,
+                   const runtime::JobResult &result) {
+  if (!result.flight)
+    return Status();
+  return writeOutput(arguments.flightRecorder, [&](llvm::raw_ostream &out) {
+    emitChromeTrace(*result.flight, out);
+  });
+}
+
 } // namespace sluice

@@ -41,6 +41,10 @@ Status writeTimelines(const Arguments &arguments, const Plan &plan,
                       const runtime::JobResult &result,
                       const Prediction &prediction);
 
+/// Writes the trace of --flight-recorder, if `result` has what goes there.
+Status writeFlight(const Arguments &arguments,
+                   const runtime::JobResult &result);
+
 } // namespace sluice
 
 #endif // SLUICE_TOOLS_SLUICE_RUNOUTPUT_H
