@@ -76,7 +76,7 @@ private:
       line += ", offload: activations";
     if (oneIn(6))
       line += ", memory_limit: " + std::to_string(pick(1, 400)) + "MB";
-    if (oneIn(3))
+    if (oneIn(2))
       line += ", data_parallel: " + std::to_string(pick(2, 5)) +
               (oneIn(3) ? "" : ", zero: 1");
     return line + "}\n";
