@@ -27,10 +27,13 @@ enum class Payload : uint8_t {
   Gradient,
   WeightGradients,
   TiedGradients,
-  Norms
+  Norms,
+  Parameters
 };
 /// What a collective adds up.
 enum class Element : uint8_t { None, Float32, Float64 };
+/// What a collective leaves with each of its members.
+enum class Pattern : uint8_t { None, AllReduce, ReduceScatter, AllGather };
 enum class Flight : uint8_t {
   Keeps,
   Opens,
@@ -61,6 +64,7 @@ struct OpInfo {
   bool perMicrobatch;
   Payload payload;
   Element element;
+  Pattern pattern;
   Op mate;
   Flight flight;
   OpCost cost;
@@ -69,13 +73,14 @@ struct OpInfo {
 
 inline constexpr OpInfo kOps[] = {
 #define SLUICE_OP(Name, Text, Class, PerMicrobatch, PayloadKind, ElementKind,  \
-                  Mate, FlightKind, CostKind, Color)                           \
+                  PatternKind, Mate, FlightKind, CostKind, Color)              \
   {#Name,                                                                      \
    Text,                                                                       \
    OpClass::Class,                                                             \
    PerMicrobatch,                                                              \
    Payload::PayloadKind,                                                       \
    Element::ElementKind,                                                       \
+   Pattern::PatternKind,                                                       \
    Op::Mate,                                                                   \
    Flight::FlightKind,                                                         \
    OpCost::CostKind,                                                           \

@@ -206,13 +206,17 @@ inline std::string nameOf(const PlanOp &op) {
   return opName(op.op, op.stage, op.microbatch);
 }
 
-/// Bytes that a message or a collective of `rank` carries: its buffer, or of
-/// the gradients of a tied stage those of the table that it shares. It has one
-/// operand.
+/// Bytes that a message or a collective of `rank` carries: its buffer; of the
+/// gradients of a tied stage those of the table that it shares, and of what is
+/// in parts what the stage has of it. It has one operand.
 inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
                           const PlanOp &op) {
   if (op.op == Op::SendTied)
     return plan.stages[op.stage].bytes.tied;
+  if (op.op == Op::ReduceScatterGradients)
+    return plan.stages[op.stage].bytes.gradients;
+  if (op.op == Op::AllGatherParameters)
+    return plan.stages[op.stage].bytes.parameters;
   return rank.buffers[rank.operands[op.firstOperand].buffer].bytes;
 }
 

@@ -32,6 +32,8 @@ static std::string stageFault(const Plan &plan, Id index) {
            number(stage.layers) + ", over " + number(kMaxCount);
   if (std::string fault = recomputeFault(stage); !fault.empty())
     return fault;
+  if (std::string fault = partsFault(stage); !fault.empty())
+    return fault;
   return tieFault(plan.stages, index);
 }
 

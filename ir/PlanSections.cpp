@@ -79,6 +79,8 @@ static StageRecord stageRecord(const Stage &stage) {
           stage.location.file,
           stage.location.line,
           stage.location.column,
+          stage.optimizerParts,
+          stage.gradientParts,
           stage.backward,
           static_cast<uint8_t>(stage.recomputePolicy),
           stage.offload};
@@ -274,6 +276,8 @@ static Stage stageFrom(const StageRecord &record) {
   stage.bytes.norms = record.norms();
   stage.bytes.tied = record.tied();
   stage.tiedTo = record.tied_to();
+  stage.optimizerParts = record.optimizer_parts();
+  stage.gradientParts = record.gradient_parts();
   stage.location = {record.file(), record.line(), record.column()};
   return stage;
 }

@@ -39,6 +39,32 @@ std::string recomputeFault(const Stage &stage) {
                                           : "";
 }
 
+std::string partsFault(const Stage &stage) {
+  const uint64_t parts = stage.optimizerParts;
+  const std::string has =
+      "has its optimizer in " + std::to_string(parts) + " parts, but ";
+  if (parts == 0 || (stage.gradientParts != 1 && stage.gradientParts != parts))
+    return "has " + std::to_string(parts) + " parts of its optimizer and " +
+           std::to_string(stage.gradientParts) + " of its gradients";
+  if (parts > 1 && !stage.backward)
+    return has + "no backward";
+  if (stage.bytes.parameters % parts != 0)
+    return has + std::to_string(stage.bytes.parameters) +
+           " bytes of parameters";
+  if (stage.gradientParts == 1)
+    return {};
+  constexpr uint64_t kSummed = bytesOf(Element::Float32);
+  if (stage.bytes.gradients % (kSummed * parts) != 0)
+    return has + std::to_string(stage.bytes.gradients) +
+           " bytes of gradients, of " + std::to_string(kSummed) + " each";
+  if (stage.tiedTo != kNone)
+    return has + "its gradients are needed whole by stage " +
+           std::to_string(stage.tiedTo) + ", which it is tied to";
+  return stage.bytes.norms == 0 ? ""
+                                : has + "their norms are computed of whole "
+                                        "gradients";
+}
+
 std::string tieFault(std::span<const Stage> stages, Id stage) {
   const Stage &one = stages[stage];
   auto tiedTo = [&] {

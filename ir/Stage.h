@@ -68,6 +68,14 @@ struct Stage {
   /// Each sums its own part of the table's gradients over the microbatches, and
   /// its step takes the sum of both parts.
   Id tiedTo = kNone;
+  /// Of how many equal parts of the parameters one rank keeps the optimizer's
+  /// state and takes the step; the others of its collective take the other
+  /// parts, and all gather the parameters (ZeRO 1: Rajbhandari et al., arXiv
+  /// 1910.02054). Parameters have as many equal parts.
+  uint32_t optimizerParts = 1;
+  /// As optimizerParts where the rank has the sum of its part of the gradients
+  /// alone when it takes the step; 1 where it has that of all.
+  uint32_t gradientParts = 1;
   SourceLocation location; ///< in the spec: the source map of its operations
   std::string description; ///< for the stage module (ModuleKeys.h)
 
@@ -103,6 +111,10 @@ std::string recomputeFault(const Stage &stage);
 /// What is wrong with the tie of `stages[stage]` ("is tied to …"); empty if
 /// nothing is.
 std::string tieFault(std::span<const Stage> stages, Id stage);
+
+/// What is wrong with the parts of `stage` ("has its optimizer in …"); empty if
+/// nothing is.
+std::string partsFault(const Stage &stage);
 
 /// Forward data between two stages; where both have a backward, a gradient of
 /// as many bytes flows the other way.

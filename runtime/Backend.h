@@ -85,7 +85,7 @@ struct RankNeeds {
   Bytes arenaBytes = 0;
   Bytes hostArenaBytes = 0;
   /// Per stream: the most commands that one step enqueues on it. A wait, a
-  /// record, a launch, a send, a receive, an all-reduce, a copy and a group
+  /// record, a launch, a send, a receive, a collective, a copy and a group
   /// (beside its members) are one each.
   std::vector<uint32_t> commands;
   uint32_t events = 0;
@@ -126,10 +126,15 @@ public:
                     Bytes bytes) = 0;
   virtual void receive(uint8_t stream, uint32_t op, Id channel, void *data,
                        Bytes bytes) = 0;
-  /// Replaces `data` by the sum of what lies there on all ranks of a
-  /// collective, element by element.
-  virtual void allReduce(uint8_t stream, uint32_t op, Id collective,
-                         Element element, void *data, Bytes bytes) = 0;
+  /// The rank's part in an operation of all ranks of the collective `path`,
+  /// each with as many bytes. AllReduce: `data` is replaced by the sum of what
+  /// lies there on all ranks, element by element, in their order. The other two
+  /// cut it into equal parts, one for each rank in their order. ReduceScatter:
+  /// the rank's own part is replaced by the same sum, the others are undefined
+  /// then. AllGather: each rank gets the parts of all others, as they lie
+  /// there.
+  virtual void collective(uint8_t stream, uint32_t op, Id path, Pattern pattern,
+                          Element element, void *data, Bytes bytes) = 0;
   /// Copies between the two arenas: one operation. `pieces` must live until the
   /// next synchronization ends.
   virtual void copy(uint8_t stream, uint32_t op,
@@ -216,7 +221,7 @@ struct BackendPlugin {
   uint32_t version;
   BackendFunctions functions;
 };
-inline constexpr uint32_t kBackendVersion = 3;
+inline constexpr uint32_t kBackendVersion = 4;
 
 std::span<const BackendInfo> backends();
 

@@ -32,14 +32,24 @@ void CommandBackend::receive(uint8_t stream, uint32_t op, Id channel,
                 .kind = Kind::Receive});
 }
 
-void CommandBackend::allReduce(uint8_t stream, uint32_t op, Id collective,
-                               Element element, void *data, Bytes bytes) {
+void CommandBackend::collective(uint8_t stream, uint32_t op, Id path,
+                                Pattern pattern, Element element, void *data,
+                                Bytes bytes) {
   push(stream, {.data = data,
                 .bytes = bytes,
                 .op = op,
-                .number = collective,
+                .number = path,
+                .pattern = pattern,
                 .element = element,
-                .kind = Kind::AllReduce});
+                .kind = Kind::Collective});
+}
+
+std::string CommandBackend::sizesDiffer(Pattern pattern, Id one, Bytes ofOne,
+                                        Id other, Bytes ofOther) {
+  return "rank " + std::to_string(one) +
+         (pattern == Pattern::AllGather ? " gathers " : " sums ") +
+         std::to_string(ofOne) + " bytes, rank " + std::to_string(other) + " " +
+         std::to_string(ofOther);
 }
 
 void CommandBackend::copy(uint8_t stream, uint32_t op,

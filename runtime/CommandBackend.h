@@ -9,6 +9,10 @@ namespace sluice::runtime {
 /// Turns each call that enqueues something into a command of its stream.
 class CommandBackend : public Backend {
 public:
+  /// What to say where two ranks of a collective have different sizes.
+  static std::string sizesDiffer(Pattern pattern, Id one, Bytes ofOne, Id other,
+                                 Bytes ofOther);
+
   void wait(uint8_t stream, uint32_t event) override;
   void record(uint8_t stream, uint32_t event) override;
   void launch(uint8_t stream, uint32_t op) override;
@@ -16,8 +20,8 @@ public:
             Bytes bytes) override;
   void receive(uint8_t stream, uint32_t op, Id channel, void *data,
                Bytes bytes) override;
-  void allReduce(uint8_t stream, uint32_t op, Id collective, Element element,
-                 void *data, Bytes bytes) override;
+  void collective(uint8_t stream, uint32_t op, Id path, Pattern pattern,
+                  Element element, void *data, Bytes bytes) override;
   void copy(uint8_t stream, uint32_t op,
             std::span<const CopyPiece> pieces) override;
 
@@ -28,7 +32,7 @@ protected:
     Launch,
     Send,
     Receive,
-    AllReduce,
+    Collective,
     Copy,
     Group
   };
@@ -40,6 +44,7 @@ protected:
     uint32_t op = kNone;
     uint32_t flight = kNone; ///< in the flight recorder, once it has started
     uint32_t number = 0;     ///< event, path, or members of the group
+    Pattern pattern = Pattern::None; ///< of a collective
     Element element = Element::None;
     Kind kind = Kind::Wait;
     State state = State::Queued;

@@ -109,9 +109,11 @@ void Executor::enqueueOp(uint32_t position) {
     backend.receive(s.stream, position, s.index, s.data, s.bytes);
     break;
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::AllReduceNorms:
-    backend.allReduce(s.stream, position, s.index, info(s.op).element, s.data,
-                      s.bytes);
+    backend.collective(s.stream, position, s.index, info(s.op).pattern,
+                       info(s.op).element, s.data, s.bytes);
     break;
   case Op::Offload:
   case Op::Reload:
@@ -188,6 +190,8 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::RecvTied:
   case Op::AllReduceGradients:
   case Op::AllReduceNorms:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::Offload:
   case Op::Reload:
     break; // never launched

@@ -178,16 +178,37 @@ void ExecutorLoader::addSlots() {
   slotOfStage.assign(plan.stages.size(), kNone);
   for (const PlanOp &op : list.ops) {
     const uint32_t slot = slotOfStage[op.stage];
-    if (op.op == Op::AllReduceGradients && slot != kNone)
-      executor.stages[slot]->facts.reduced_ranks =
-          static_cast<uint32_t>(membersOf(plan, plan.collectives[op.channel]));
+    if (isCollective(op.op) && slot != kNone)
+      addCollective(executor.stages[slot]->facts, op);
     if (isCommunication(op.op) || slot != kNone)
       continue;
     slotOfStage[op.stage] = static_cast<uint32_t>(executor.stages.size());
     executor.stages.push_back(std::make_unique<Executor::StageSlot>());
     executor.stages.back()->facts.stage = op.stage;
     executor.stages.back()->facts.reduced_ranks = 1;
+    executor.stages.back()->facts.optimizer_parts = 1;
+    executor.stages.back()->facts.gradient_parts = 1;
   }
+}
+
+/// How a stage takes part in what sums its gradients or gathers its parameters.
+void ExecutorLoader::addCollective(sluice_stage &facts,
+                                   const PlanOp &op) const {
+  const Collective &of = plan.collectives[op.channel];
+  const auto members = static_cast<uint32_t>(membersOf(plan, of));
+  const Payload payload = info(op.op).payload;
+  if (payload == Payload::WeightGradients)
+    facts.reduced_ranks = members;
+  if (payload == Payload::WeightGradients &&
+      info(op.op).pattern == Pattern::ReduceScatter)
+    facts.gradient_parts = members;
+  if (payload != Payload::Parameters)
+    return;
+  const auto seat = std::lower_bound(of.ranks.begin(), of.ranks.end(), rank);
+  facts.optimizer_parts = members;
+  facts.optimizer_part =
+      static_cast<uint32_t>(seat - of.ranks.begin() +
+                            (of.overReplicas ? replica * of.ranks.size() : 0));
 }
 
 /// Edges are sorted, so the neighbours come in order.
@@ -276,6 +297,17 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
   return nullptr; // not reached: the switch is complete
 }
 
+/// What is cut into parts is not longer than what is cut.
+void ExecutorLoader::takeParts(Executor::StageSlot &slot) const {
+  const StageBytes &bytes = plan.stages[slot.facts.stage].bytes;
+  const auto cut = [](sluice_buffer &buffer, uint32_t parts, Bytes whole) {
+    if (parts > 1)
+      buffer.bytes = std::min(buffer.bytes, whole);
+  };
+  cut(slot.state.parameters, slot.facts.optimizer_parts, bytes.parameters);
+  cut(slot.state.gradients, slot.facts.gradient_parts, bytes.gradients);
+}
+
 /// Gives every stage its memory for the whole run, by the first buffer of each
 /// kind; empty where the plan has none. What is of no stage is for all.
 void ExecutorLoader::findState() {
@@ -299,6 +331,7 @@ void ExecutorLoader::findState() {
     slot->state.norms = shared.norms;
     if (slot->state.workspace.bytes == 0)
       slot->state.workspace = shared.workspace;
+    takeParts(*slot);
   }
 }
 

@@ -33,6 +33,7 @@ private:
   Status makeStage(Executor::StageSlot &slot);
   void addSlots();
   void addNeighbours();
+  void addCollective(sluice_stage &facts, const PlanOp &op) const;
   void fillFacts(Executor::StageSlot &slot) const;
   Status checkLists() const;
   Status checkGroup(uint32_t first, uint32_t end) const;
@@ -42,6 +43,7 @@ private:
   Status bindStages();
   Status bindStage(Executor::StageSlot &slot);
   void findState();
+  void takeParts(Executor::StageSlot &slot) const;
   Status prepareOps();
   Status prepareOp(uint32_t op);
   Status prepareCommunication(uint32_t op);

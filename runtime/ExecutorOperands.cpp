@@ -255,6 +255,8 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::AllReduceNorms:
     return prepareCommunication(op);
   case Op::Offload:

@@ -150,9 +150,24 @@ Status JobRunner::prepare() {
   return job->world->admit(arenas);
 }
 
+/// A checkpoint has what the optimizer keeps of a tensor in one place.
+static Status checkParts(const Plan &plan) {
+  for (Id stage = 0; stage < plan.stages.size(); ++stage)
+    if (const uint32_t parts = plan.stages[stage].optimizerParts; parts > 1)
+      return Status::input(
+          "checkpoints have the optimizer of a stage whole, but that of "
+          "stage " +
+          std::to_string(stage) + " is in " + std::to_string(parts) +
+          " parts (pipeline.zero 1); run it without --checkpoint-dir");
+  return {};
+}
+
 /// Which steps are run, and what is read and written around them.
 Status JobRunner::prepareSteps() {
   const JobOptions &options = job->options;
+  if (options.resume || !options.checkpointDirectory.empty())
+    if (Status s = checkParts(plan); !s.ok())
+      return s;
   if (options.resume) {
     job->firstStep = std::min(options.resume->steps, options.steps);
     if (Status s = job->resumed.emplace().open(*options.resume); !s.ok())

@@ -95,7 +95,7 @@ QueueBackend::Advance QueueBackend::drive(Stream &stream, uint32_t first,
   for (uint32_t i = 0; i < count; ++i) {
     if (members[i].state == State::Ended)
       continue;
-    const Advance one = members[i].kind == Kind::AllReduce
+    const Advance one = members[i].kind == Kind::Collective
                             ? driveCollective(members[i], failure)
                             : driveMessage(members[i], failure);
     if (one == Advance::Failed)
@@ -136,7 +136,7 @@ QueueBackend::Advance QueueBackend::execute(Stream &stream, Command &command,
     return runCopy(command);
   case Kind::Send:
   case Kind::Receive:
-  case Kind::AllReduce:
+  case Kind::Collective:
     return drive(stream, stream.head, 1, failure);
   case Kind::Group:
     return drive(stream, stream.head + 1, command.number, failure);
@@ -153,7 +153,7 @@ uint32_t QueueBackend::operationsOf(const Command &command) {
   case Kind::Launch:
   case Kind::Send:
   case Kind::Receive:
-  case Kind::AllReduce:
+  case Kind::Collective:
   case Kind::Copy:
     return 1;
   case Kind::Group:

@@ -37,7 +37,7 @@ protected:
   /// changed. Of one channel and direction at most one is under way; a further
   /// one of its group is Blocked until then.
   virtual Advance driveMessage(Command &command, Failure &failure) = 0;
-  /// The same of an all-reduce.
+  /// The same of a collective.
   virtual Advance driveCollective(Command &command, Failure &failure) = 0;
   virtual bool aborted() const = 0;
   /// A number to give to `rest`, read before everything that may move.

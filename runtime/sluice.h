@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 8
+#define SLUICE_MODULE_VERSION 9
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -67,6 +67,15 @@ typedef struct sluice_stage {
    * 32-bit floats, after its last backward of a step and before optimizer_step;
    * 1 where the runtime sums nothing. A module with other gradients refuses. */
   uint32_t reduced_ranks;
+  /* Where optimizer_parts is not 1, the parameters are cut into so many parts
+   * of equal bytes, and those in sluice_state have just these bytes. The stage
+   * keeps the optimizer's state of part optimizer_part alone, and its step
+   * changes that part alone; the runtime then gathers all parts from the ranks
+   * that have them. Where gradient_parts is not 1, it is as many: the
+   * gradients, one for each parameter, are cut alike, and only those of the
+   * same part are summed when the step is taken, the others are undefined. A
+   * module that cannot refuses. */
+  uint32_t optimizer_part, optimizer_parts, gradient_parts;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
   /* Lines "key=value": the run section of the spec (data, steps, seed, …). */
@@ -147,7 +156,8 @@ typedef struct sluice_tensor {
   void *data;
   uint64_t bytes;
   sluice_buffer states[SLUICE_MAX_STATES];
-  uint32_t state_count; /* 0 where the stage is not trained */
+  uint32_t state_count; /* 0 where the stage is not trained, or keeps a part
+                           of its optimizer */
 } sluice_tensor;
 
 typedef struct sluice_module {

@@ -97,6 +97,8 @@ std::string legendOf(Op op) {
     return "communication: gradients of a tied table";
   case Payload::Norms:
     return "communication: norms of gradients";
+  case Payload::Parameters:
+    return "communication: parameters";
   case Payload::None:
     break;
   }

@@ -77,6 +77,7 @@ private:
   void balance();
   void path();
   void costs();
+  void sizes();
   std::string stepName(const PathStep &step) const {
     std::string name = opName(step.op, step.stage, step.microbatch);
     return step.with ? "(" + name + ";" + nameOf(*step.with) + ")" : name;
@@ -338,6 +339,35 @@ void TextReport::costs() {
   table.print(out);
 }
 
+/// How much more than `published` an exact number is; "-" where that leaves the
+/// layer out.
+std::string beyond(uint64_t exact, uint64_t published) {
+  if (published == 0)
+    return "-";
+  return exact < published ? "-" + std::to_string(published - exact)
+                           : "+" + std::to_string(exact - published);
+}
+
+/// The published counts are those of a GPT: what a layer has besides, or has
+/// not, is the difference.
+void TextReport::sizes() {
+  if (report.sizes.empty())
+    return;
+  out << "\nparameters of a layer and bytes it saves of a microbatch, on one "
+         "device; beyond the counts for a GPT\n(Korthikanti et al., arXiv "
+         "2205.05198: 12 h^2 / t parameters; s b h (10 + 24 / t) bytes, with "
+         "sequence parallelism 34 s b h / t,\nand the attention matrix)\n";
+  Table table(
+      {"layer", "layers", "parameters", "beyond", "bytes saved", "beyond"});
+  for (const SizeRow &row : report.sizes)
+    table.add({std::string(row.layer), std::to_string(row.layers),
+               std::to_string(row.parameters),
+               beyond(row.parameters, row.publishedParameters),
+               std::to_string(row.saved),
+               beyond(row.saved, row.publishedSaved)});
+  table.print(out);
+}
+
 void TextReport::write(bool withCosts) {
   head();
   totals();
@@ -346,8 +376,10 @@ void TextReport::write(bool withCosts) {
     memory();
   slowest();
   path();
-  if (withCosts)
+  if (withCosts) {
     costs();
+    sizes();
+  }
   for (const std::string &note : report.notes)
     out << "note: " << note << '\n';
   for (const std::string &warning : report.warnings)

@@ -81,6 +81,8 @@ struct Model {
   uint32_t copies = 1, expertCopies = 1, zero = 0;
   /// Copies of the pipeline whose gradients the plan sums (Plan::replicas).
   uint32_t replicas = 1;
+  /// Parts of a stage's optimizer that the plan has (Stage::optimizerParts).
+  uint32_t optimizerParts = 1;
   /// Numbers of the embedding's table, and of the head's matrix, on one device;
   /// 0 for explicit layers.
   uint64_t table = 0;
@@ -89,6 +91,7 @@ struct Model {
   /// What the times of a transformer's layers are made of; empty for explicit
   /// layers.
   std::vector<CostRow> costs;
+  std::vector<SizeRow> sizes; ///< of a transformer's layers
   /// Lines `key=value` that every stage's module description begins with
   /// (hidden=128, …); empty for explicit layers.
   std::string description;

@@ -211,6 +211,7 @@ std::optional<Model> buildModel(const Spec &spec, Diagnostics &diagnostics) {
     addExplicitLayers(spec, model);
   }
   model.replicas = replicasOf(spec.pipeline, model.gradientBytes);
+  model.optimizerParts = optimizerPartsOf(spec.pipeline, model.gradientBytes);
   warnOfReplicas(spec.pipeline, model.gradientBytes, diagnostics);
   const ClusterSpec &cluster = spec.cluster;
   bool fits = checkComputeTime(spec, model, diagnostics);

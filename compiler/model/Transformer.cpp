@@ -76,6 +76,7 @@ private:
   void addHead();
   void add(Layer layer, std::string_view name, const Parts &costs,
            const Exchange &forward, const Exchange &backward, Wide count);
+  void addSizes(const Layer &layer, std::string_view name, Wide count);
   Ticks time(std::string_view layer, Wide count, CostPass pass,
              const Parts &costs, const Exchange &exchange);
 
@@ -134,12 +135,28 @@ Ticks Builder::time(std::string_view layer, Wide count, CostPass pass,
   return std::min(clock.ticks(costs, pass) + row.time, kMaxTicks + 1);
 }
 
+/// The attention matrix is part of the published count where it is stored.
+void Builder::addSizes(const Layer &layer, std::string_view name, Wide count) {
+  SizeRow row{.layer = name,
+              .layers = static_cast<uint32_t>(count),
+              .parameters = layer.held.dense + layer.held.experts,
+              .saved = layer.activation};
+  if (layer.kind == LayerKind::Block) {
+    Wide matrix = x.flash ? 0 : 5 * x.tokens * x.heads * x.s / x.t;
+    Wide each = x.sequenceParallel ? 34 : 10 * x.t + 24;
+    row.publishedParameters = toCount(12 * x.h * x.h / x.t);
+    row.publishedSaved = toBytes(x.tokens * x.h * each / x.t + matrix);
+  }
+  model.sizes.push_back(row);
+}
+
 /// Adds `count` copies of a layer, of which nothing but the times is missing.
 void Builder::add(Layer layer, std::string_view name, const Parts &costs,
                   const Exchange &forward, const Exchange &backward,
                   Wide count) {
   if (count == 0)
     return;
+  addSizes(layer, name, count);
   layer.name = name;
   layer.forward = time(name, count, CostPass::Forward, costs, forward);
   layer.backwardInput =
@@ -252,7 +269,7 @@ void describeVariants(const TransformerSpec &x, Lines &lines) {
   lines.variant(keys::kMtpLayers, x.mtpLayers);
 }
 
-/// Of data_parallel only what the plan leaves to the module.
+/// Of data_parallel and ZeRO only what the plan leaves to the module.
 void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
                    Lines &lines) {
   namespace keys = stagekeys;
@@ -263,7 +280,8 @@ void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
   if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel &&
       pipeline.zero == 0) // else that is what keeps it out of the plan
     lines.number(keys::kDataParallel, pipeline.dataParallel);
-  lines.variant(keys::kZero, pipeline.zero);
+  if (optimizerPartsOf(pipeline, gradientBytes) == 1)
+    lines.variant(keys::kZero, pipeline.zero);
 }
 
 std::string describe(const Spec &spec, Bytes gradientBytes) {

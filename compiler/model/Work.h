@@ -102,6 +102,20 @@ struct CostRow {
   CostBound bound;
 };
 
+/// What a layer of a transformer holds and saves on one device, beside the
+/// counts that are published for a GPT in 16 bits with dropout (Korthikanti et
+/// al., arXiv 2205.05198): 12 h^2 / t parameters, and activations of section
+/// 4.1, equations 2 and 4.
+struct SizeRow {
+  std::string_view layer;  ///< embedding, dense_block, …
+  uint32_t layers = 0;     ///< how many of these the model has
+  uint64_t parameters = 0; ///< of one
+  Bytes saved = 0;         ///< of a microbatch, without recomputation
+  /// By those counts; 0 for layers that they leave out.
+  uint64_t publishedParameters = 0;
+  Bytes publishedSaved = 0;
+};
+
 } // namespace sluice
 
 #endif // SLUICE_COMPILER_MODEL_WORK_H

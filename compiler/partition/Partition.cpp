@@ -93,11 +93,20 @@ struct StageParts {
   bool embedding = false, mtp = false, head = false;
 };
 
+/// So many that they can be cut into equal parts.
+HeldParameters padded(const HeldParameters &held, uint32_t parts) {
+  if (parts == 1)
+    return held;
+  uint64_t count = held.dense + held.experts;
+  return {(count / parts + (count % parts != 0)) * parts, 0};
+}
+
 /// Bytes of what the stage holds itself, and of the tied table if it has the
 /// head: of a copy where the embedding is elsewhere; else of gradients alone,
 /// since those of embedding and head are summed apart until the step. Layers of
 /// multi-token prediction use both (Megatron-LM): copies of those that are
-/// elsewhere.
+/// elsewhere. Where its optimizer is in parts, gradients are too, if there is
+/// one for each parameter.
 void setState(Stage &stage, const Model &model, const HeldParameters &held,
               StageParts has) {
   HeldParameters stored = held, summed = held;
@@ -111,6 +120,12 @@ void setState(Stage &stage, const Model &model, const HeldParameters &held,
     stored.dense += copies * model.table;
     summed.dense += copies * model.table;
   }
+  const uint32_t parts = model.optimizerParts;
+  const bool areAlike = summed.dense == stored.dense;
+  stored = padded(stored, parts);
+  summed = areAlike ? stored : summed;
+  stage.optimizerParts = parts;
+  stage.gradientParts = areAlike ? parts : 1;
   StateBytes state = model.stateOf(stored);
   stage.bytes.parameters = state.parameters;
   stage.bytes.gradients = model.stateOf(summed).gradients;
@@ -126,6 +141,7 @@ void tieEnds(const Model &model, std::vector<Stage> &stages) {
   first.tiedTo = static_cast<Id>(stages.size() - 1);
   last.tiedTo = 0;
   first.bytes.tied = last.bytes.tied = bytes;
+  first.gradientParts = last.gradientParts = 1; // each needs the other's whole
 }
 
 std::string describe(const Model &model, const Stage &stage, bool embedding,

@@ -1,8 +1,9 @@
 //===- LowerSteps.cpp - The end of a step in a plan ----------------------===//
 //
 // What comes after the last computation: copies of a stage, replicas and tied
-// stages exchange their gradients, norms are summed, steps are taken; and the
-// sum over replicas, which `lower` adds as early as it can.
+// stages exchange their gradients, norms are summed, steps are taken, and what
+// each replica has stepped of the parameters is gathered; and the sum over
+// replicas, which `lower` adds as early as it can.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/passes/Lowering.h"
@@ -13,7 +14,8 @@ namespace sluice {
 
 /// The end of the step: copies of a stage exchange their gradients, each adds
 /// the other's, and replicas sum what comes of it; tied stages get each
-/// other's; then all take their steps.
+/// other's; then all take their steps, and replicas that take one of a part of
+/// the parameters each gather the others'.
 void Lowering::addSteps() {
   std::vector<uint32_t> lastCompute;
   for (const RankPlan &rank : plan.ranks)
@@ -49,7 +51,11 @@ void Lowering::addSteps() {
       addNorms(stage, copies[stage][copy]);
   });
   sumNorms();
-  forEach([&](Id stage, size_t copy) { addStep(stage, copies[stage][copy]); });
+  forEach([&](Id stage, size_t copy) {
+    addStep(stage, copies[stage][copy]);
+    if (graph.stages[stage].optimizerParts > 1)
+      gatherParameters(stage, copies[stage][copy]);
+  });
 }
 
 uint32_t Lowering::lastComputeOf(const RankPlan &rank) {
@@ -84,25 +90,43 @@ void Lowering::addGradients(Id stage, StateBuffers &state) {
   addOperand(state.rank, state.copyGradients, Access::Read);
 }
 
-/// Sums the gradients of a stage over replicas, once its rank has summed them.
-void Lowering::reduceGradients(Id stage, StateBuffers &state) {
-  Reduction &path = states[state.rank].reduction;
+/// What joins a rank of all replicas.
+const Lowering::Reduction &Lowering::reductionOf(Id rank) {
+  Reduction &path = states[rank].reduction;
   if (path.collective == kNone) {
     Link link = network.betweenReplicas();
     path.collective = static_cast<Id>(plan.collectives.size());
-    path.stream = addStream(state.rank, "all-reduce");
+    path.stream = addStream(rank, "replicas");
     plan.collectives.push_back({kNone, // known when all channels are
-                                {state.rank},
+                                {rank},
                                 link.latency,
                                 link.bandwidth,
                                 /*overReplicas=*/true});
   }
+  return path;
+}
+
+/// Sums the gradients of a stage over replicas, once its rank has summed them;
+/// of a part of them where the step needs no other.
+void Lowering::reduceGradients(Id stage, StateBuffers &state) {
+  const Reduction &path = reductionOf(state.rank);
   auto at = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  beginOp(state.rank, Op::AllReduceGradients, stage, kNone, path.stream)
-      .channel = path.collective;
+  Op op = graph.stages[stage].gradientParts > 1 ? Op::ReduceScatterGradients
+                                                : Op::AllReduceGradients;
+  beginOp(state.rank, op, stage, kNone, path.stream).channel = path.collective;
   waitFor(state.rank, state.summed);
   addOperand(state.rank, state.gradients, Access::Update);
   state.summed = at;
+}
+
+/// Brings all replicas what each has stepped; the step stands last in the list.
+void Lowering::gatherParameters(Id stage, const StateBuffers &state) {
+  const Reduction &path = reductionOf(state.rank);
+  auto step = static_cast<uint32_t>(plan.ranks[state.rank].ops.size() - 1);
+  beginOp(state.rank, Op::AllGatherParameters, stage, kNone, path.stream)
+      .channel = path.collective;
+  waitFor(state.rank, step);
+  addOperand(state.rank, state.parameters, Access::Update);
 }
 
 /// Brings a copy of a tied stage the gradients of the other stage: those of its

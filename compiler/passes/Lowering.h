@@ -87,7 +87,9 @@ private:
   static uint32_t lastComputeOf(const RankPlan &rank);
   void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
   void addGradients(Id stage, StateBuffers &state);
+  const Reduction &reductionOf(Id rank);
   void reduceGradients(Id stage, StateBuffers &state);
+  void gatherParameters(Id stage, const StateBuffers &state);
   void takeTied(Id stage, size_t copy);
   void addNorms(Id stage, const StateBuffers &state);
   void sumNorms();

@@ -34,6 +34,7 @@ static void dropBackward(Stage &stage, bool isTransformer) {
   stage.recompute = 0;
   stage.tiedTo = kNone;
   stage.bytes.tied = 0;
+  stage.optimizerParts = stage.gradientParts = 1;
 }
 
 /// Adds what the run section of a transformer asks for.
@@ -41,8 +42,10 @@ static void addRunBytes(const Spec &spec, std::vector<Stage> &stages) {
   for (Stage &stage : stages) {
     if (spec.run.gradientGroups > 1)
       stage.bytes.gradients *= 2; // of the group at hand, and of those before
-    if (spec.run.clipNorm.given)
-      stage.bytes.norms = normBytes(*spec.model.transformer);
+    if (!spec.run.clipNorm.given)
+      continue;
+    stage.bytes.norms = normBytes(*spec.model.transformer);
+    stage.gradientParts = 1; // norms are those of whole tensors
   }
 }
 

@@ -57,10 +57,10 @@ private:
 };
 
 /// The rule of repeatedPattern.
-class Pattern : UnitTime {
+class RepeatedPattern : UnitTime {
 public:
-  Pattern(const ScheduleProblem &sizes, uint32_t limit,
-          std::vector<PatternSlots> slotsOfRanks)
+  RepeatedPattern(const ScheduleProblem &sizes, uint32_t limit,
+                  std::vector<PatternSlots> slotsOfRanks)
       : UnitTime(sizes), most(limit), slots(std::move(slotsOfRanks)),
         ranks(sizes.ranks) {}
 
@@ -175,7 +175,7 @@ repeatedPattern(const ScheduleProblem &problem, uint32_t inFlight,
   std::vector<PatternSlots> ofRanks;
   for (Id rank = 0; rank < problem.ranks; ++rank)
     ofRanks.push_back(slots(rank));
-  return Pattern(problem, inFlight, std::move(ofRanks)).run();
+  return RepeatedPattern(problem, inFlight, std::move(ofRanks)).run();
 }
 
 } // namespace sluice

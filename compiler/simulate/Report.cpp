@@ -167,6 +167,7 @@ private:
   void path();
   void recomputes();
   void moves();
+  void parts();
   void notes();
 
   const ReportInput &in;
@@ -181,6 +182,7 @@ private:
 void ReportBuilder::names() {
   report.model = in.model;
   report.costs = in.costs;
+  report.sizes = in.sizes;
   report.schedule = in.schedule.name;
   report.ranks = in.schedule.ranks();
   report.stages = static_cast<uint32_t>(graph.stages.size());
@@ -399,6 +401,34 @@ void ReportBuilder::moves() {
                          held);
 }
 
+/// What the rank that saves most does not hold of the optimizer.
+void ReportBuilder::parts() {
+  Bytes kept = 0, saved = 0;
+  uint32_t most = 1;
+  Id which = 0;
+  for (Id number = 0; report.hasMemory && number < report.ranks; ++number) {
+    Bytes keeps = 0, saves = 0;
+    for (const Buffer &of : in.plan->ranks[number].buffers) {
+      if (of.kind != BufferKind::Optimizer)
+        continue;
+      const uint32_t count = graph.stages[of.stage].optimizerParts;
+      most = std::max(most, count);
+      keeps += of.bytes;
+      saves += of.bytes * (count - 1);
+    }
+    if (saves > saved) {
+      kept = keeps;
+      saved = saves;
+      which = number;
+    }
+  }
+  if (most > 1)
+    report.notes.push_back(
+        "optimizer: in " + std::to_string(most) +
+        " equal parts, one for each replica: rank " + std::to_string(which) +
+        " holds " + formatBytes(kept) + " of " + formatBytes(kept + saved));
+}
+
 void ReportBuilder::notes() {
   if (report.span == report.makespan)
     return;
@@ -430,6 +460,7 @@ Report ReportBuilder::build() {
   path();
   recomputes();
   moves();
+  parts();
   notes();
   return std::move(report);
 }

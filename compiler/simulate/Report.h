@@ -150,6 +150,7 @@ struct Report {
   uint64_t parameters = 0;
   uint64_t activeParameters = 0;
   std::vector<CostRow> costs; ///< of a transformer's layers, if they are known
+  std::vector<SizeRow> sizes; ///< the same
   std::string schedule;
   uint32_t ranks = 0;
   uint32_t virtualStages = 0; ///< stages per rank, rounded up
@@ -201,6 +202,7 @@ struct ReportInput {
   Objective objective = Objective::Makespan;
   std::vector<std::string> warnings = {};
   std::vector<CostRow> costs = {}; ///< Model::costs
+  std::vector<SizeRow> sizes = {}; ///< Model::sizes
 };
 
 std::string_view objectiveName(Objective objective);

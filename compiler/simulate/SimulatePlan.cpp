@@ -42,7 +42,7 @@ private:
   Ticks unitDuration(Id op) const;
   void beginOp(Id op, Ticks when);
   void attend(Id op, Ticks when);
-  Ticks durationOf(const Collective &collective, Bytes bytes) const;
+  Ticks durationOf(const PlanOp &collective, Bytes bytes) const;
   void carry(const Transfer &transfer);
   void copy(const Transfer &transfer);
   Ticks occupy(Ticks &free, Ticks from, Link link, Bytes bytes);
@@ -261,25 +261,26 @@ void PlanSimulation::attend(Id op, Ticks when) {
   meeting.ready = std::max(meeting.ready, when);
   if (--meeting.toCome != 0)
     return;
-  Ticks done = later(meeting.ready,
-                     durationOf(plan.collectives[at(op).channel], payload(op)));
+  Ticks done = later(meeting.ready, durationOf(at(op), payload(op)));
   for (Id each : meeting.ops)
     end(each, meeting.ready, done);
 }
 
-/// An all-reduce in a ring: each of n ranks passes 2 (n - 1) pieces of an n-th
-/// of the bytes on to its neighbour (Patarasuk and Yuan, "Bandwidth optimal
-/// all-reduce algorithms for clusters of workstations", 2009, section 3).
-Ticks PlanSimulation::durationOf(const Collective &collective,
-                                 Bytes bytes) const {
+/// In a ring each of n ranks passes pieces of an n-th of the bytes on to its
+/// neighbour: n - 1 to scatter sums, as many to gather, and an all-reduce is
+/// one after the other (Patarasuk and Yuan, "Bandwidth optimal all-reduce
+/// algorithms for clusters of workstations", 2009, section 3).
+Ticks PlanSimulation::durationOf(const PlanOp &op, Bytes bytes) const {
   if (costs.freeMessages)
     return 0;
+  const Collective &collective = plan.collectives[op.channel];
   uint64_t ranks = membersOf(plan, collective);
   Link link{collective.latency, collective.bandwidth};
   Ticks piece =
       later(link.latency, link.occupancy(bytes / ranks + (bytes % ranks != 0),
                                          plan.timeUnit));
-  auto pieces = static_cast<Ticks>(2 * (ranks - 1));
+  const bool isBoth = info(op.op).pattern == Pattern::AllReduce;
+  auto pieces = static_cast<Ticks>((isBoth ? 2 : 1) * (ranks - 1));
   return piece != 0 && pieces > kMaxTicks / piece ? kMaxTicks : pieces * piece;
 }
 

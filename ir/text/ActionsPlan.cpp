@@ -134,6 +134,8 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::NormGradients:
   case Op::AllReduceNorms:
   case Op::Offload:

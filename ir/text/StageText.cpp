@@ -4,13 +4,14 @@ namespace sluice::text {
 
 namespace {
 
-/// A number of a stage that is printed where it is not 0. One of the members
-/// is set.
+/// A number of a stage that is printed where it is not as by default, which is
+/// 0, of parts 1. One of the members is set.
 struct StageField {
   llvm::StringRef name;
   Ticks Stage::*time = nullptr;
   uint64_t Stage::*count = nullptr;
   Bytes StageBytes::*bytes = nullptr;
+  uint32_t Stage::*parts = nullptr;
 };
 
 constexpr StageField kFields[] = {
@@ -30,6 +31,8 @@ constexpr StageField kFields[] = {
     {"workspace", nullptr, nullptr, &StageBytes::workspace},
     {"norms", nullptr, nullptr, &StageBytes::norms},
     {"tied", nullptr, nullptr, &StageBytes::tied},
+    {"optimizer_parts", nullptr, nullptr, nullptr, &Stage::optimizerParts},
+    {"gradient_parts", nullptr, nullptr, nullptr, &Stage::gradientParts},
 };
 
 } // namespace
@@ -46,6 +49,8 @@ static void printField(const StageField &field, const Stage &stage,
     out << ' ' << field.name << ' ' << stage.*field.count;
   if (field.bytes && stage.bytes.*field.bytes != 0)
     out << ' ' << field.name << ' ' << stage.bytes.*field.bytes;
+  if (field.parts && stage.*field.parts != 1)
+    out << ' ' << field.name << ' ' << stage.*field.parts;
 }
 
 static void printStage(size_t index, const Stage &stage, TimeUnit unit,
@@ -229,6 +234,8 @@ bool StageLines::parseField(Lexer &lexer, Stage &stage, Keys &seen) {
       return takeTime(lexer, stage.*field.time);
     if (field.count)
       return lexer.takeNumber(stage.*field.count, "a count", ~uint64_t(0));
+    if (field.parts)
+      return lexer.takeId(stage.*field.parts, "a number of parts");
     return lexer.takeBytes(stage.bytes.*field.bytes);
   }
   return lexer.unexpected("a field of a stage");

@@ -12,14 +12,17 @@ enum Ending : uint8_t {
   Sent,
   Added,
   Reduced,
+  Scattered,
   SentTied,
   Normed,
   Stepped,
+  Gathered,
   NoEnding
 };
 constexpr std::array<Op, NoEnding> kEndings = {
-    Op::SendGradients, Op::AddGradients,  Op::AllReduceGradients,
-    Op::SendTied,      Op::NormGradients, Op::OptimizerStep};
+    Op::SendGradients,          Op::AddGradients,       Op::AllReduceGradients,
+    Op::ReduceScatterGradients, Op::SendTied,           Op::NormGradients,
+    Op::OptimizerStep,          Op::AllGatherParameters};
 
 constexpr Ending endingOf(Op op) {
   switch (op) {
@@ -29,12 +32,16 @@ constexpr Ending endingOf(Op op) {
     return Added;
   case Op::AllReduceGradients:
     return Reduced;
+  case Op::ReduceScatterGradients:
+    return Scattered;
   case Op::SendTied:
     return SentTied;
   case Op::NormGradients:
     return Normed;
   case Op::OptimizerStep:
     return Stepped;
+  case Op::AllGatherParameters:
+    return Gathered;
   case Op::Forward:
   case Op::Backward:
   case Op::BackwardInput:
@@ -81,7 +88,9 @@ private:
     Id rank = kNone;       ///< the rank that the rest is about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
-    uint32_t reducedAt = kNone; ///< position of its all-reduce, if it has one
+    /// Positions of what sums its gradients over ranks, and of what gathers
+    /// its parameters, if there is such.
+    uint32_t reducedAt = kNone, gatheredAt = kNone;
   };
 
   /// A stage on a rank that computes gradients of it.
@@ -156,6 +165,7 @@ private:
 
   void finishStage(Id s, Id r) {
     const StageState &state = stageState[s];
+    checkParts(s, r);
     if (index.hasStep && state.gradient && !state.has[Stepped])
       tell(FindingKind::Missing, OpPlace{r, 0},
            opName(Op::OptimizerStep, s, kNone) + " is missing on rank " +
@@ -163,6 +173,58 @@ private:
     if (state.gradient)
       trainedOn.push_back(
           {s, r, state.has[Sent], state.has[Added], state.reducedAt});
+  }
+
+  /// A step of one part changes nothing else, so the others are gathered; what
+  /// was summed of the gradients is what the step takes.
+  void checkParts(Id s, Id r) {
+    const StageState &state = stageState[s];
+    const uint32_t parts = plan.stages[s].optimizerParts;
+    const std::string takes =
+        opName(Op::OptimizerStep, s, kNone) +
+        (parts == 1 ? " changes all of its parameters"
+                    : " changes one of " + std::to_string(parts) + " parts");
+    if (state.has[Stepped] && parts > 1 && !state.has[Gathered])
+      tell(FindingKind::Missing, OpPlace{r, 0},
+           opName(Op::AllGatherParameters, s, kNone) + " is missing on rank " +
+               std::to_string(r) + ": " + takes);
+    for (uint32_t at : {state.reducedAt, state.gatheredAt})
+      if (at != kNone)
+        checkCut(s, {r, at}, takes);
+    if (!state.has[Scattered] || !state.has[Gathered])
+      return;
+    const Collective &summed = collectiveOf(opAt(plan, {r, state.reducedAt}));
+    const Collective &gathered =
+        collectiveOf(opAt(plan, {r, state.gatheredAt}));
+    if (summed.ranks != gathered.ranks ||
+        summed.overReplicas != gathered.overReplicas)
+      tell(FindingKind::Order, OpPlace{r, state.gatheredAt},
+           opName(Op::AllGatherParameters, s, kNone) +
+               " gathers from other ranks than " +
+               opName(Op::ReduceScatterGradients, s, kNone) + " sums over");
+  }
+
+  /// What works on parts has as many as its stage; what does not leaves the
+  /// gradients whole.
+  void checkCut(Id s, OpPlace place, const std::string &takes) {
+    const PlanOp &op = opAt(plan, place);
+    const bool cuts = info(op.op).pattern != Pattern::AllReduce;
+    const bool isReduction = op.op != Op::AllGatherParameters;
+    const uint32_t parts = isReduction ? plan.stages[s].gradientParts
+                                       : plan.stages[s].optimizerParts;
+    if (cuts != (parts > 1))
+      tell(FindingKind::Malformed, place,
+           nameOf(op) + (cuts ? " cuts " : " does not cut ") +
+               (isReduction ? "the gradients" : "the parameters") +
+               " of stage " + std::to_string(s) + " into parts, but " +
+               (parts > 1 || !isReduction || plan.stages[s].optimizerParts == 1
+                    ? takes
+                    : "they are needed whole"));
+    else if (cuts && membersOf(plan, collectiveOf(op)) != parts)
+      tell(FindingKind::Malformed, place,
+           nameOf(op) + " cuts into " +
+               std::to_string(membersOf(plan, collectiveOf(op))) +
+               " parts, one for each of its ranks, but " + takes);
   }
 
   const Collective &collectiveOf(const PlanOp &op) const {
@@ -198,7 +260,7 @@ private:
       if (reducesCopies(of))
         checkReduced(of);
       else if (isReduced[of.stage])
-        missingOn(of, Op::AllReduceGradients);
+        missingOn(of, reductionOf(of.stage));
       else
         checkExchanged(of);
     }
@@ -206,7 +268,9 @@ private:
 
   /// Each replica has summed the gradients of its own microbatches.
   void checkReplicas(const Trained &of) {
-    const std::string name = opName(Op::AllReduceGradients, of.stage, kNone);
+    const std::string name =
+        of.reducedAt == kNone ? opName(reductionOf(of.stage), of.stage, kNone)
+                              : nameOf(opAt(plan, {of.rank, of.reducedAt}));
     const std::string hold = std::to_string(plan.replicas) +
                              " replicas hold stage " + std::to_string(of.stage);
     if (of.reducedAt == kNone)
@@ -216,6 +280,12 @@ private:
     else if (!collectiveOf(of).overReplicas)
       tell(FindingKind::Order, OpPlace{of.rank, of.reducedAt},
            name + " sums within one replica, " + hold);
+  }
+
+  /// What sums the gradients of `stage` over ranks.
+  Op reductionOf(Id stage) const {
+    return plan.stages[stage].gradientParts > 1 ? Op::ReduceScatterGradients
+                                                : Op::AllReduceGradients;
   }
 
   void missingOn(const Trained &of, Op op) {
@@ -254,6 +324,10 @@ private:
                std::to_string(of.stage));
   }
 
+  static bool isReduction(Ending ending) {
+    return ending == Reduced || ending == Scattered;
+  }
+
   /// What ends a step, in the order of kEndings, after the gradients.
   void update(StageState &state, const PlanOp &op, Ending ending,
               OpPlace place) {
@@ -269,15 +343,19 @@ private:
       tell(FindingKind::Order, place,
            nameOf(op) + " stands before " +
                opName(Op::SendGradients, op.stage, kNone));
-    else if (ending == Reduced && !leavesCopies(collectiveOf(op)) &&
+    else if (isReduction(ending) && !leavesCopies(collectiveOf(op)) &&
              (state.has[Sent] || state.has[Added]))
       tell(FindingKind::Duplicate, place,
            nameOf(op) + " stands beside " +
                opName(kEndings[state.has[Added] ? Added : Sent], op.stage,
                       kNone) +
                ": gradients are summed in one way, not both");
-    if (ending == Reduced)
+    else if (ending == Scattered && state.has[Reduced])
+      standsAfter(op, Op::AllReduceGradients, place);
+    if (isReduction(ending))
       state.reducedAt = place.index;
+    if (ending == Gathered)
+      state.gatheredAt = place.index;
     for (size_t later = ending + size_t(1); later < kEndings.size(); ++later)
       if (state.has[later])
         standsAfter(op, kEndings[later], place);

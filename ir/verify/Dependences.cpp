@@ -77,6 +77,8 @@ private:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::ReduceScatterGradients:
+    case Op::AllGatherParameters:
     case Op::NormGradients:
     case Op::AllReduceNorms:
     case Op::Offload:

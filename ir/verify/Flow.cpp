@@ -481,6 +481,8 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::SendGradients:
   case Op::SendTied:
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::AllReduceNorms:
     return;
   case Op::NormGradients:

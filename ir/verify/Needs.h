@@ -42,6 +42,8 @@ constexpr Needs needsOf(Op op) {
   case Op::SendTied:
   case Op::RecvTied:
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
+  case Op::AllGatherParameters:
   case Op::NormGradients:
   case Op::AllReduceNorms:
   case Op::Offload:

@@ -74,7 +74,10 @@ constexpr Rights rightsOf(Op op) {
   case Op::RecvTied:
     return {{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, kW}, 0};
   case Op::AllReduceGradients:
+  case Op::ReduceScatterGradients:
     return {{0, kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Gradients)};
+  case Op::AllGatherParameters:
+    return {{kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Parameters)};
   case Op::Offload:
     return {{0, 0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
   case Op::Reload:

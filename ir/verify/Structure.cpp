@@ -171,6 +171,8 @@ private:
       return isSend(op) ? BufferKind::Gradients : BufferKind::TiedGradients;
     case Payload::Norms:
       return BufferKind::Norms;
+    case Payload::Parameters:
+      return BufferKind::Parameters;
     case Payload::Gradient:
     case Payload::None:
       break;

@@ -70,7 +70,7 @@ CudaBackend::Advance CudaBackend::issue(Lane &lane, Command &command) {
     return issueCopy(lane, command);
   case Kind::Send:
   case Kind::Receive:
-  case Kind::AllReduce:
+  case Kind::Collective:
     return communicate(lane, &command, 1);
   case Kind::Group:
     return communicate(lane, &command + 1, command.number);
@@ -186,13 +186,13 @@ void CudaBackend::computeOnHost(uint32_t op) {
 //===----------------------------------------------------------------------===//
 
 CudaWorld::Path &CudaBackend::pathOf(const Command &command) {
-  return command.kind == Kind::AllReduce ? world.collective(command.number)
-                                         : world.channel(command.number);
+  return command.kind == Kind::Collective ? world.collective(command.number)
+                                          : world.channel(command.number);
 }
 
 size_t CudaBackend::seatOf(const Command &command) {
-  return command.kind == Kind::AllReduce ? sums[command.number].seat
-                                         : command.kind == Kind::Receive;
+  return command.kind == Kind::Collective ? sums[command.number].seat
+                                          : command.kind == Kind::Receive;
 }
 
 /// Compares the sizes with those that the other ends have noted.
@@ -201,15 +201,14 @@ bool CudaBackend::agrees(const Command &command) {
   const auto differs = path.ledger.note(seatOf(command), command.bytes);
   if (!differs)
     return true;
-  const std::string first = std::to_string(differs->firstBytes);
-  const std::string second = std::to_string(differs->secondBytes);
-  fail(command.op, command.kind == Kind::AllReduce
-                       ? "rank " + std::to_string(path.ranks[differs->first]) +
-                             " sums " + first + " bytes, rank " +
-                             std::to_string(path.ranks[differs->second]) + " " +
-                             second
-                       : "a message of " + first +
-                             " bytes meets a receive of " + second + " bytes");
+  fail(command.op,
+       command.kind == Kind::Collective
+           ? sizesDiffer(command.pattern, path.ranks[differs->first],
+                         differs->firstBytes, path.ranks[differs->second],
+                         differs->secondBytes)
+           : "a message of " + std::to_string(differs->firstBytes) +
+                 " bytes meets a receive of " +
+                 std::to_string(differs->secondBytes) + " bytes");
   return false;
 }
 
@@ -260,9 +259,10 @@ CudaBackend::Advance CudaBackend::postOne(Lane &lane, Command &command) {
   } else {
     if (path.pending(seat))
       return Advance::Blocked; // an earlier member of the group is under way
-    posted = path.post(
-        seat, {lane.stream, command.data, command.bytes, command.element},
-        answer);
+    posted = path.post(seat,
+                       {lane.stream, command.data, command.bytes,
+                        command.pattern, command.element},
+                       answer);
   }
   switch (posted) {
   case LocalPath::Posted::Waits:
@@ -306,13 +306,13 @@ Answer CudaBackend::messagesOf(Lane &lane, const Command *commands,
   if (!answer.ok())
     return answer;
   for (uint32_t i = 0; i < count && answer.ok(); ++i)
-    if (commands[i].kind != Kind::AllReduce)
+    if (commands[i].kind != Kind::Collective)
       answer = message(lane, commands[i]);
   if (isGroup)
     if (Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd"); answer.ok())
       answer = std::move(ended);
   for (uint32_t i = 0; i < count && answer.ok(); ++i) {
-    if (commands[i].kind == Kind::AllReduce)
+    if (commands[i].kind == Kind::Collective)
       continue;
     const bool sends = commands[i].kind == Kind::Send;
     answer =
@@ -325,10 +325,10 @@ CudaBackend::Advance CudaBackend::issueNccl(Lane &lane, Command *commands,
                                             uint32_t count) {
   bool hasMessages = false;
   for (uint32_t i = 0; i < count; ++i)
-    hasMessages |= commands[i].kind != Kind::AllReduce;
+    hasMessages |= commands[i].kind != Kind::Collective;
   const auto eachSum = [&](auto enqueue) {
     for (uint32_t i = 0; i < count; ++i)
-      if (commands[i].kind == Kind::AllReduce)
+      if (commands[i].kind == Kind::Collective)
         if (Answer answer = enqueue(commands[i]); !answer.ok())
           return failAt(commands[i].op, answer);
     return Advance::Moved;
@@ -342,11 +342,11 @@ CudaBackend::Advance CudaBackend::issueNccl(Lane &lane, Command *commands,
   if (hasMessages)
     if (Answer answer = messagesOf(lane, commands, count); !answer.ok())
       return failAt(commands[0].op, answer);
-  if (eachSum([&](const Command &sum) { return sumAll(sum); }) ==
+  if (eachSum([&](const Command &sum) { return meetAll(sum); }) ==
       Advance::Failed)
     return Advance::Failed;
   for (uint32_t i = 0; i < count; ++i)
-    if (commands[i].kind == Kind::AllReduce)
+    if (commands[i].kind == Kind::Collective)
       if (Answer answer = answerOf(
               cudaStreamWaitEvent(lane.stream, sums[commands[i].number].end, 0),
               "cudaStreamWaitEvent");

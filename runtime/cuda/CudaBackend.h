@@ -13,6 +13,7 @@
 #include "runtime/CommandBackend.h"
 #include "runtime/cuda/CudaWorld.h"
 
+#include <algorithm>
 #include <exception>
 
 namespace sluice::runtime::cuda {
@@ -70,6 +71,26 @@ private:
     Member *member = nullptr;
     std::vector<int> positions; ///< of the seats' ranks, in NCCL's words
   };
+  /// The data of a collective, cut into a slice for each of its seats, of which
+  /// so much is moved at once. Of parts that are equal the slices are these.
+  struct Slices {
+    size_t seats;
+    Bytes bytes;
+    Bytes unit;     ///< of an element
+    Bytes most;     ///< to move at once
+    Bytes done = 0; ///< of each
+
+    Bytes at(size_t seat) const { return bytes / unit * seat / seats * unit; }
+    /// Of what is next of a slice.
+    Bytes begin(size_t seat) const {
+      return std::min(at(seat) + done, at(seat + 1));
+    }
+    Bytes size(size_t seat) const {
+      return std::min(most, at(seat + 1) - begin(seat));
+    }
+    /// Whether anything is: the last one is as long as any.
+    bool left() const { return size(seats - 1) != 0; }
+  };
   /// An end of a channel that NCCL serves.
   struct End {
     Member *member = nullptr;
@@ -120,10 +141,10 @@ private:
   static void runFunction(void *slot);
   void computeOnHost(uint32_t op);
 
-  // Sums (CudaSums.cpp)
+  // Collectives (CudaSums.cpp)
   Answer forkSum(Lane &lane, const Command &command);
-  Answer sumAll(const Command &command);
-  Answer exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
+  Answer meetAll(const Command &command);
+  Answer exchange(Sum &sum, std::byte *data, const Slices &slices,
                   bool gathers);
   Answer addSlices(Sum &sum, Element element, std::byte *own, Bytes bytes);
   Answer meetOnly(Sum &sum);

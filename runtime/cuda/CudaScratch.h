@@ -6,8 +6,8 @@
 
 namespace sluice::runtime::cuda {
 
-/// Of each collective of a rank, for what the others send; larger sums are made
-/// in pieces of this.
+/// Of each collective of a rank, for what the others send; what is larger is
+/// moved in pieces of this.
 inline constexpr Bytes kScratchBytes = Bytes(1) << 20;
 /// Bytes that stand for messages of none.
 inline constexpr Bytes kPadBytes = kBufferAlignment;

@@ -1,35 +1,25 @@
-//===- runtime/cuda/CudaSums.cpp - All-reduce in order of ranks -----------===//
+//===- runtime/cuda/CudaSums.cpp - Collectives, sums in order of ranks ----===//
 //
 // A sum must have the same bits on every rank and in every run, and those are
 // the bits of a sum in order of ranks; NCCL's own starts each part at another
 // rank. So each rank gets a slice of what all have, adds it in order of ranks,
 // and sends the result to all: the bytes on the wires are those of a ring,
-// 2 (n - 1) / n of the data a rank (Patarasuk and Yuan 2009, section 3).
+// 2 (n - 1) / n of the data a rank (Patarasuk and Yuan 2009, section 3). A
+// reduce-scatter is the first half of that, an all-gather the second.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaBackend.h"
 #include "runtime/cuda/CudaScratch.h"
 #include "runtime/cuda/Kernels.h"
 
-#include <algorithm>
-
 namespace sluice::runtime::cuda {
 
-/// Where the slice of `seat` begins, of `bytes` in elements of `unit`.
-static Bytes sliceAt(size_t seat, size_t seats, Bytes bytes, Bytes unit) {
-  return bytes / unit * seat / seats * unit;
-}
-
-/// One launch of NCCL: all send the slices of others to them (and get their own
-/// of others, into scratch), or, where `gathers`, their own to all others.
-Answer CudaBackend::exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
+/// One launch of NCCL: all send what they have of others' slices to them (and
+/// get their own of others, into scratch), or, where `gathers`, their own to
+/// all others.
+Answer CudaBackend::exchange(Sum &sum, std::byte *data, const Slices &slices,
                              bool gathers) {
-  const size_t seats = sum.positions.size();
-  const auto at = [&](size_t seat) {
-    return sliceAt(seat, seats, bytes, unit);
-  };
-  const auto size = [&](size_t seat) { return at(seat + 1) - at(seat); };
-  const Bytes own = size(sum.seat);
+  const Bytes own = slices.size(sum.seat);
   Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
   if (!answer.ok())
     return answer;
@@ -45,16 +35,14 @@ Answer CudaBackend::exchange(Sum &sum, std::byte *data, Bytes bytes, Bytes unit,
                                        sum.member->handle, sum.stream),
                               "ncclRecv");
   };
-  for (size_t other = 0; other < seats; ++other) {
+  for (size_t other = 0; other < slices.seats; ++other) {
     if (other == sum.seat)
       continue;
-    if (gathers) {
-      move(true, other, data + at(sum.seat), own);
-      move(false, other, data + at(other), size(other));
-    } else {
-      move(true, other, data + at(other), size(other));
-      move(false, other, sum.scratch + other * own, own);
-    }
+    std::byte *const its = data + slices.begin(other);
+    move(true, other, gathers ? data + slices.begin(sum.seat) : its,
+         gathers ? own : slices.size(other));
+    move(false, other, gathers ? its : sum.scratch + other * own,
+         gathers ? slices.size(other) : own);
   }
   if (Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd"); answer.ok())
     answer = std::move(ended);
@@ -81,7 +69,7 @@ Answer CudaBackend::addSlices(Sum &sum, Element element, std::byte *own,
       "cudaMemcpyAsync");
 }
 
-/// A sum of nothing is a meeting all the same.
+/// A collective of nothing is a meeting all the same.
 Answer CudaBackend::meetOnly(Sum &sum) {
   Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
   if (!answer.ok())
@@ -115,26 +103,27 @@ Answer CudaBackend::forkSum(Lane &lane, const Command &command) {
 }
 
 /// On the stream of the collective; the caller comes back from there.
-Answer CudaBackend::sumAll(const Command &command) {
+Answer CudaBackend::meetAll(const Command &command) {
   Sum &sum = sums[command.number];
   Answer answer =
       answerOf(cudaSetDevice(device), "cudaSetDevice"); // of kernels
   auto *const data = static_cast<std::byte *>(command.data);
   const Bytes unit = bytesOf(command.element);
   const size_t seats = sum.positions.size();
-  const Bytes most = kScratchBytes / unit / seats * seats * unit;
+  Slices slices = {seats, command.bytes, unit,
+                   kScratchBytes / unit / seats * unit};
   if (command.bytes == 0 && seats > 1 && answer.ok())
     answer = meetOnly(sum);
-  for (Bytes done = 0; done < command.bytes && seats > 1 && answer.ok();
-       done += most) {
-    const Bytes bytes = std::min(most, command.bytes - done);
-    const Bytes begin = sliceAt(sum.seat, seats, bytes, unit);
-    const Bytes own = sliceAt(sum.seat + 1, seats, bytes, unit) - begin;
-    answer = exchange(sum, data + done, bytes, unit, false);
-    if (answer.ok() && own != 0)
-      answer = addSlices(sum, command.element, data + done + begin, own);
-    if (answer.ok())
-      answer = exchange(sum, data + done, bytes, unit, true);
+  while (slices.left() && seats > 1 && answer.ok()) {
+    const bool sums = command.pattern != Pattern::AllGather;
+    if (sums)
+      answer = exchange(sum, data, slices, false);
+    if (const Bytes own = slices.size(sum.seat); sums && own && answer.ok())
+      answer =
+          addSlices(sum, command.element, data + slices.begin(sum.seat), own);
+    if (command.pattern != Pattern::ReduceScatter && answer.ok())
+      answer = exchange(sum, data, slices, true);
+    slices.done += slices.most;
   }
   if (answer.ok())
     answer = answerOf(cudaEventRecord(sum.end, sum.stream), "cudaEventRecord");

@@ -17,7 +17,7 @@ Answer LocalPath::move(const Work &on) {
   return copy(seats[1].work.data, seats[0].work.data, on.bytes, on.stream);
 }
 
-/// In order of the seats, in the first one's buffer; then all get it.
+/// In order of the seats, in the first one's buffer.
 Answer LocalPath::sum(const Work &on) {
   void *const total = seats[0].work.data;
   for (size_t seat = 1; seat < seats.size(); ++seat)
@@ -26,11 +26,32 @@ Answer LocalPath::sum(const Work &on) {
                                  "cudaLaunchKernel");
         !answer.ok())
       return answer;
-  for (size_t seat = 1; seat < seats.size(); ++seat)
-    if (Answer answer = copy(seats[seat].work.data, total, on.bytes, on.stream);
-        !answer.ok())
-      return answer;
   return {};
+}
+
+/// Gives `to` the part of seat `of` that lies with `from`.
+Answer LocalPath::hand(size_t of, size_t from, size_t to, const Work &on) {
+  const Bytes part = on.bytes / seats.size();
+  const auto at = [&](size_t seat) {
+    return static_cast<std::byte *>(seats[seat].work.data) + of * part;
+  };
+  return from == to ? Answer() : copy(at(to), at(from), part, on.stream);
+}
+
+/// A collective: what is summed lies with the first then.
+Answer LocalPath::meet(const Work &on) {
+  const bool gathers = on.pattern == Pattern::AllGather;
+  Answer answer = gathers ? Answer() : sum(on);
+  for (size_t to = 0; to < seats.size() && answer.ok(); ++to) {
+    if (on.pattern == Pattern::AllReduce && to != 0)
+      answer =
+          copy(seats[to].work.data, seats[0].work.data, on.bytes, on.stream);
+    if (on.pattern == Pattern::ReduceScatter)
+      answer = hand(to, 0, to, on);
+    for (size_t of = 0; of < seats.size() && gathers && answer.ok(); ++of)
+      answer = hand(of, of, to, on);
+  }
+  return answer;
 }
 
 /// All ends are there: moves the data on the stream of `seat`.
@@ -43,7 +64,7 @@ Answer LocalPath::enqueue(size_t seat) {
                        "cudaStreamWaitEvent");
           !answer.ok())
         return answer;
-  if (Answer answer = on.element == Element::None ? move(on) : sum(on);
+  if (Answer answer = on.pattern == Pattern::None ? move(on) : meet(on);
       !answer.ok())
     return answer;
   last = seats[seat].done;

@@ -1,10 +1,11 @@
 //===- runtime/cuda/LocalPaths.h - Messages within a process --------------===//
 //
 // NCCL refuses two ranks on one device. Where ranks share devices, messages and
-// sums are copies and events instead: both ends record an event, and whoever
-// comes second, in the order of the hosts, enqueues the copy behind both. The
-// other's host holds back what follows on that stream until then, so that a
-// device is never given a wait for something that was not enqueued before.
+// collectives are copies and events instead: both ends record an event, and
+// whoever comes second, in the order of the hosts, enqueues the copy behind
+// both. The other's host holds back what follows on that stream until then, so
+// that a device is never given a wait for something that was not enqueued
+// before.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_RUNTIME_CUDA_LOCALPATHS_H
@@ -35,6 +36,7 @@ public:
     cudaStream_t stream;
     void *data;
     Bytes bytes;
+    Pattern pattern = Pattern::None; ///< of a collective
     Element element = Element::None; ///< of a sum
   };
 
@@ -62,7 +64,9 @@ private:
   };
   Answer enqueue(size_t seat);
   Answer move(const Work &on);
+  Answer meet(const Work &on);
   Answer sum(const Work &on);
+  Answer hand(size_t of, size_t from, size_t to, const Work &on);
 
   std::mutex mutex;
   std::vector<Seat> seats;

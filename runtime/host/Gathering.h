@@ -26,9 +26,10 @@ public:
     Mismatch ///< the sizes differ, nothing was written
   };
 
-  /// Takes `seat` for the next all-reduce; not while it is pending. `data` is
-  /// replaced by the sum of all seats' and must stay valid until it ended.
-  Posted allReduce(size_t seat, Element element, void *data, Bytes bytes);
+  /// Takes `seat` for the next operation; not while it is pending. `data` gets
+  /// what `pattern` leaves with the seat, and must stay valid until it ended.
+  Posted post(size_t seat, Pattern pattern, Element element, void *data,
+              Bytes bytes);
 
   /// True while an operation that was posted has not been seen to end.
   bool pending(size_t seat) const { return seats[seat].pending; }
@@ -51,7 +52,11 @@ private:
     uint32_t seen = 0; ///< value of `completed` when it was posted
     bool pending = false;
   };
-  template <typename T> void sum();
+  void compute(Pattern pattern, Element element);
+  template <typename T> void reduce(Pattern pattern);
+  template <typename T>
+  void sum(size_t begin, size_t end, const Seat *first, const Seat *last);
+  void gather();
 
   std::vector<Seat> seats;
   /// Seats that are taken for the current operation; the last resets it.

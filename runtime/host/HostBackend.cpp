@@ -53,8 +53,8 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
                                  : Advance::Blocked;
   if (gathering.pending(seat))
     return Advance::Blocked; // an earlier member of the group is under way
-  switch (
-      gathering.allReduce(seat, command.element, command.data, command.bytes)) {
+  switch (gathering.post(seat, command.pattern, command.element, command.data,
+                         command.bytes)) {
   case Gathering::Posted::Waits:
     command.state = State::Posted;
     return Advance::Moved;
@@ -62,11 +62,10 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
     break;
   case Gathering::Posted::Mismatch: {
     const size_t other = gathering.differing();
-    failure.op = command.op;
-    failure.message = "rank " + std::to_string(collective.ranks[0]) + " sums " +
-                      std::to_string(gathering.bytes(0)) + " bytes, rank " +
-                      std::to_string(collective.ranks[other]) + " " +
-                      std::to_string(gathering.bytes(other));
+    failure = {command.op,
+               sizesDiffer(command.pattern, collective.ranks[0],
+                           gathering.bytes(0), collective.ranks[other],
+                           gathering.bytes(other))};
     return Advance::Failed;
   }
   }

@@ -15,10 +15,10 @@ Status MpiBackend::prepare(const RankNeeds &needs) {
   ::prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
   sending = std::vector<End>(world.allChannels().size());
   receiving = std::vector<End>(world.allChannels().size());
-  sums.clear();
-  sums.reserve(world.allCollectives().size());
+  collectives.clear();
+  collectives.reserve(world.allCollectives().size());
   for (Id id = 0; id < world.allCollectives().size(); ++id)
-    sums.emplace_back(world, id, rank);
+    collectives.emplace_back(world, id, rank);
   return QueueBackend::prepare(needs);
 }
 
@@ -104,22 +104,22 @@ MpiBackend::Advance MpiBackend::driveMessage(Command &command,
 
 MpiBackend::Advance MpiBackend::driveCollective(Command &command,
                                                 Failure &failure) {
-  MpiSum &sum = sums[command.number];
+  MpiCollective &part = collectives[command.number];
   failure.op = command.op;
   if (command.state == State::Queued) {
-    if (sum.busy())
+    if (part.busy())
       return Advance::Blocked; // an earlier member of the group is under way
     command.state = State::Posted;
-    if (!sum.start(command.element, command.data, command.bytes,
-                   failure.message))
+    if (!part.start(command.pattern, command.element, command.data,
+                    command.bytes, failure.message))
       return Advance::Failed;
   }
-  switch (sum.poll(failure.message)) {
-  case MpiSum::Answer::UnderWay:
+  switch (part.poll(failure.message)) {
+  case MpiCollective::Answer::UnderWay:
     return Advance::Blocked;
-  case MpiSum::Answer::Failed:
+  case MpiCollective::Answer::Failed:
     return Advance::Failed;
-  case MpiSum::Answer::Ended:
+  case MpiCollective::Answer::Ended:
     break;
   }
   return end(command, nowNanoseconds());

@@ -11,7 +11,7 @@
 #define SLUICE_RUNTIME_MPI_MPIBACKEND_H
 
 #include "runtime/QueueBackend.h"
-#include "runtime/mpi/MpiSum.h"
+#include "runtime/mpi/MpiCollective.h"
 #include "runtime/mpi/Request.h"
 
 #include <vector>
@@ -50,7 +50,7 @@ private:
   MpiWorld &world;
   std::vector<End> sending; ///< per channel
   std::vector<End> receiving;
-  std::vector<MpiSum> sums; ///< per collective
+  std::vector<MpiCollective> collectives; ///< per collective
 };
 
 } // namespace sluice::runtime::mpi

@@ -122,13 +122,43 @@ class Weights(ToolTest):
         error = self.refused(3, "run", "-", stdin=spec)
         self.assertRegex(error, r"group \d of gradient_groups has \d of its 2 microbatches")
 
-    def test_zero_is_not_run_yet(self):
+    def test_optimizer_in_parts(self):
+        """With zero 1 each replica steps a part of the parameters: the same weights, also where whole gradients are
+        summed, because a tie or the norm needs them."""
+        for replicas, clip in (2, ""), (3, ""), (3, ", clip_norm: 0.05"):
+            whole = replicas * MICROBATCHES
+            for tied in False, True:
+                expected = self.train(1, "1f1b", 1, f"{replicas}{clip}", whole, tied)
+                for schedule, ranks in ("1f1b", 1), ("1f1b", 2), ("gpipe", 4), ("interleaved-1f1b", 2), ("zb-v", 2):
+                    with self.subTest(schedule=schedule, ranks=ranks, replicas=replicas, tied=tied, clip=clip):
+                        self.assertEqual(self.train(ranks, schedule, f"{replicas}, zero: 1", f"1{clip}", MICROBATCHES,
+                                                    tied), expected)
+
+    def test_parts_of_copies(self):
+        for schedule in "dualpipe", "chimera":
+            for more in "1", "1, clip_norm: 0.05":
+                def trained(replicas):
+                    self.path.unlink(missing_ok=True)
+                    spec = GPT.format(ranks=2, chunks=1, microbatches=4, schedule=schedule, replicas=replicas,
+                                      groups=more, data=self.data, tied="true")
+                    self.ok("run", "-", f"--save={self.path}", "-q", stdin=spec)
+                    return self.path.read_bytes()
+                with self.subTest(schedule=schedule, more=more):
+                    self.assertEqual(trained("3, zero: 1"), trained("3"))
+
+    def test_checkpoints_of_parts_are_refused(self):
         spec = GPT.format(ranks=1, chunks=1, microbatches=4, schedule="1f1b", replicas="2, zero: 1", groups=1,
+                          data=self.data, tied="false")
+        error = self.refused(1, "run", "-", f"--checkpoint-dir={self.folder / 'kept'}", stdin=spec)
+        self.assertIn("error: checkpoints have the optimizer of a stage whole, but that of stage 0 is in 2 parts", error)
+
+    def test_levels_that_are_not_run_yet(self):
+        spec = GPT.format(ranks=1, chunks=1, microbatches=4, schedule="1f1b", replicas="2, zero: 2", groups=1,
                           data=self.data, tied="false")
         error = self.refused(1, "run", "-", stdin=spec)
         self.assertIn("warning: the exchange of gradients among 2 data_parallel copies is not in the plan yet with "
-                      "zero 1", error)
-        self.assertIn("zero is '1', this module computes only '0'", error)
+                      "zero 2", error)
+        self.assertIn("zero is '2', this module computes only '0'", error)
 
 
 class Plans(ToolTest):
@@ -146,11 +176,35 @@ class Plans(ToolTest):
         # That of the last stage can start when rank 0 still has a backward.
         self.assertEqual(self.makespan("1f1b", ", data_parallel: 4", first=0), 9 + 6 * 0.75)
 
+    def test_half_rings(self):
+        # 10 numbers are rounded up to 12, 3 a replica: scattered sums pass on 3
+        # pieces of 12 bytes, in 0.25 + 12 / 20 each, then a gather 3 of 6.
+        self.assertAlmostEqual(self.makespan("1f1b", ", data_parallel: 4, zero: 1"), 10 + 3 * 0.85 + 3 * 0.55)
+
+    def test_bytes_of_parts(self):
+        # 2, 4 and 12 bytes a parameter, of 12 of them; the optimizer's of 3.
+        report = self.report(layers("1f1b", ", data_parallel: 4, zero: 1"))
+        for rank in report["per_rank"]:
+            memory = rank["memory"]
+            self.assertEqual([memory[kind] for kind in ("parameters", "gradients", "optimizer")], [24, 48, 36])
+        text = self.ok("report", "-", stdin=layers("1f1b", ", data_parallel: 4, zero: 1"))
+        self.assertIn("optimizer: in 4 equal parts, one for each replica: rank 0 holds 36 B of 144 B\n", text)
+
+    def test_parts_in_text(self):
+        text = self.ok("compile", "-", "--emit=ir", stdin=layers("1f1b", ", data_parallel: 4, zero: 1"))
+        self.assertIn(" optimizer_parts 4 gradient_parts 4 ", text)
+        self.assertRegex(text, r"0REDUCE_SCATTER_G stream 3 collective \d wait \d+ update \d+\n")
+        self.assertRegex(text, r"0STEP wait \d+ [^\n]*\n"
+                               r" +\d+: 0ALL_GATHER_P stream 3 collective \d wait \d+ update \d+\n")
+        self.ok("check", self.write("job.ir", text))
+
     def test_every_schedule_runs(self):
-        """Module synthetic finds the sum of what all replicas have in every buffer."""
+        """Module synthetic finds the sum of what all replicas have in every buffer, and the parts of parameters that
+        others have stepped."""
         for schedule, more in (("1f1b", ""), ("gpipe", ""), ("zb-h1", ""), ("dualpipe", ""), ("chimera", ""),
-                               ("forward-only", "")):
-            with self.subTest(schedule=schedule):
+                               ("forward-only", ""), ("1f1b", ", zero: 1"), ("zb-h1", ", zero: 1"),
+                               ("dualpipe", ", zero: 1"), ("chimera", ", zero: 1"), ("forward-only", ", zero: 1")):
+            with self.subTest(schedule=schedule, more=more):
                 self.ok("run", "-", stdin=layers(schedule, ", data_parallel: 3" + more, more=""))
 
     def test_summary(self):

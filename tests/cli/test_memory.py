@@ -1,6 +1,7 @@
 """Bytes of real models under parallelism: published tables to the digit, limits, and the specs of examples/models."""
 
 import json
+import re
 
 from sluice import EXAMPLES, ROOT, ToolTest, main
 
@@ -102,6 +103,32 @@ class Gpt3(ToolTest):
         self.assertEqual(18 * held - 18 * 12 * 12 * h * h // 8,
                          18 * (12 * (7 * h // 8 + 6 * h) + 51200 // 8 * h + 2048 * h))
 
+    def beyond(self, *arguments):
+        """Of each kind of layer: how many, and the exact numbers with what they are beyond the published ones."""
+        rows = re.findall(r"^ +(\w+) +(\d+) +(\d+) +(-|[+-]\d+) +(\d+) +(-|[+-]\d+)$",
+                          self.ok("report", *arguments, "-v"), flags=re.M)
+        return {name: numbers for name, *numbers in rows}
+
+    def test_beyond_the_published_count(self):
+        h, s, v = 12288, 2048, 51200
+        more = (3 * h + 4 * h) // 8 + 2 * h + 4 * h
+        saved = 34 * s * h // 8 + 5 * 96 * s * s // 8
+        self.assertEqual(self.beyond(self.SPEC), {
+            "embedding": ["1", f"{v // 8 * h + s * h}", "-", "0", "-"],
+            "dense_block": ["96", f"{12 * h * h // 8 + more}", f"+{more}", f"{saved}", "+0"],
+            "head": ["1", f"{2 * h}", "-", f"{2 * (2 * s * h // 8 + s * v // 8)}", "-"]})
+        # Without sequence parallelism 10 sbh are whole on each device; without dropout its masks are not there, two of a
+        # byte a number and one of the attention matrix.
+        row = self.beyond(self.SPEC, "--set=pipeline.sequence_parallel=false", "--set=model.transformer.dropout=false",
+                          "--set=cluster.device.memory=400GB")["dense_block"]
+        self.assertEqual(row[3:], [f"{10 * s * h + 24 * s * h // 8 + 5 * 96 * s * s // 8 - 2 * s * h - 96 * s * s // 8}",
+                                   f"-{2 * s * h + 96 * s * s // 8}"])
+        # Llama-3 8B: an MLP of three matrices, fewer keys and values, no biases.
+        h, f, kv = 4096, 14336, 1024
+        exact = 2 * h * h + 2 * h * kv + 3 * h * f + 2 * h
+        self.assertEqual(self.beyond(MODELS / "llama-3-8b-4x80gb.yaml")["dense_block"][1:3],
+                         [f"{exact}", f"+{exact - 12 * h * h}"])
+
     def test_messages_are_divided(self):
         def sent(*more):
             text = self.ok("compile", self.SPEC, "--emit=ir", "--set=pipeline.microbatches=8", *more)
@@ -191,6 +218,16 @@ pipeline: {{ranks: 16, virtual_stages: 2, microbatches: 32, schedule: interleave
             drawn = self.ok("compile", picture.with_suffix(".yaml"), "--emit=svg")
             self.assertEqual(drawn, picture.read_text(), picture.name)
 
+    def test_shown_reports(self):
+        """examples/models/README.md shows parts of what the tool prints."""
+        blocks = re.findall(r"```\n\$ sluice report (\S+)\n(.*?)```", (MODELS / "README.md").read_text(), flags=re.S)
+        self.assertEqual([name for name, _ in blocks], ["llama-3-8b-4x80gb.yaml", "llama-3-70b-64x80gb.yaml"])
+        for name, shown in blocks:
+            printed = self.ok("report", MODELS / name)
+            for part in shown.split("...\n"):
+                self.assertGreater(len(part.splitlines()), 3)
+                self.assertIn(part, printed)
+
     def test_module_gpt_refuses_by_name(self):
         spec = """sluice: 1
 model:
@@ -198,7 +235,7 @@ model:
 pipeline: {ranks: 2, microbatches: 2}
 """
         for keys, said in ((["tensor_parallel=2"], "tensor_parallel is '2', this module computes only '1'"),
-                           (["data_parallel=2", "zero=1"], "zero is '1', this module computes only '0'")):
+                           (["data_parallel=2", "zero=2"], "zero is '2', this module computes only '0'")):
             error = self.refused(1, "run", "-", *(f"--set=pipeline.{key}" for key in keys), "--data=/etc/hostname",
                                  stdin=spec)
             self.assertIn(said, error)

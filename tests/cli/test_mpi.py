@@ -97,6 +97,14 @@ class Weights(Training):
     def test_four_processes_in_two_replicas(self):
         self.check_same(4, ranks=2, replicas=2, more=", clip_norm: 0.1")
 
+    def test_four_processes_with_the_optimizer_in_two_parts(self):
+        """Scattered sums; and, because the norm needs them, whole ones."""
+        self.ok("run", self.spec(ranks=2, replicas=2), f"--save={self.folder / 'whole'}", "-q")
+        for clip in "", ", clip_norm: 0.1":
+            self.check_same(4, ranks=2, replicas="2, zero: 1", more=clip)
+            if not clip:
+                self.assertEqual((self.folder / "here").read_bytes(), (self.folder / "whole").read_bytes())
+
     def test_goes_on_from_a_checkpoint_of_other_processes(self):
         whole, here = self.folder / "whole", self.folder / "here"
         self.ok("run", self.spec(ranks=1), f"--save={whole}", "-q")

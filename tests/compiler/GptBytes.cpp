@@ -22,7 +22,8 @@ struct Shape {
   std::string schedule = "1f1b";
   std::string recompute = "none";
   bool flash = true;
-  std::string run; ///< keys of the section
+  std::string run = {};      ///< keys of the section
+  std::string pipeline = {}; ///< more keys of that
 };
 
 std::optional<Plan> compileShape(const Shape &shape) {
@@ -37,7 +38,7 @@ std::optional<Plan> compileShape(const Shape &shape) {
       ", dtype: fp32}\npipeline: " + "{ranks: " + text(shape.ranks) +
       ", microbatches: 2, microbatch_size: " + text(shape.microbatchSize) +
       ", schedule: " + shape.schedule + ", recompute: " + shape.recompute +
-      "}\nrun: {" + shape.run + "}\n";
+      shape.pipeline + "}\nrun: {" + shape.run + "}\n";
   Diagnostics diagnostics;
   Compilation compilation(diagnostics);
   compilation.spec = parseSpec(spec, "job.yaml", {}, diagnostics);
@@ -51,13 +52,11 @@ std::optional<Plan> compileShape(const Shape &shape) {
 TEST_CASE("gpt: the compiler's bytes are what the module needs") {
   const sluice_module *module = sluice_gpt_module();
   const std::string more = "gradient_groups: 2, clip_norm: 0.5";
+  const std::string zero = ", data_parallel: 7, zero: 1";
   for (const Shape &shape :
-       {Shape{4, 16, 64, 2, 256, 8, 1, 1},
-        Shape{4, 16, 64, 2, 256, 8, 1, 4},
-        Shape{5, 24, 40, 3, 256, 17, 2, 3},
-        Shape{2, 8, 256, 1, 300, 5, 3, 2},
-        Shape{3, 32, 16, 4, 256, 64, 1, 1},
-        Shape{6, 8, 8, 2, 256, 3, 1, 5},
+       {Shape{4, 16, 64, 2, 256, 8, 1, 1}, Shape{4, 16, 64, 2, 256, 8, 1, 4},
+        Shape{5, 24, 40, 3, 256, 17, 2, 3}, Shape{2, 8, 256, 1, 300, 5, 3, 2},
+        Shape{3, 32, 16, 4, 256, 64, 1, 1}, Shape{6, 8, 8, 2, 256, 3, 1, 5},
         Shape{4, 16, 64, 2, 256, 8, 1, 1, true},
         Shape{4, 16, 64, 2, 256, 8, 1, 2, true},
         Shape{6, 8, 8, 2, 256, 3, 1, 5, true},
@@ -73,7 +72,16 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
 
         Shape{5, 24, 40, 3, 256, 17, 2, 3, false, "1f1b", "none", true, more},
         Shape{4, 16, 64, 2, 256, 8, 1, 1, true, "1f1b", "none", true, more},
-        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "none", true, more}}) {
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, true, "1f1b", "none", true, more},
+        // Parts of equal size, of counts that have none.
+        Shape{4, 16, 64, 2, 256, 8, 1, 2, false, "1f1b", "none", true, "",
+              zero},
+        Shape{3, 9, 11, 3, 257, 7, 1, 1, false, "1f1b", "none", true, "", zero},
+        Shape{3, 9, 11, 3, 257, 7, 1, 3, false, "1f1b", "none", true, "", zero},
+        Shape{3, 9, 11, 3, 257, 7, 1, 1, true, "1f1b", "none", true, "", zero},
+        Shape{3, 9, 11, 3, 257, 7, 1, 3, true, "1f1b", "none", true, "", zero},
+        Shape{3, 9, 11, 3, 257, 7, 1, 3, false, "1f1b", "none", true,
+              "clip_norm: 0.5", zero}}) {
     std::optional<Plan> plan = compileShape(shape);
     std::string run = "data=" + tests::inRepository("LICENSE") + "\n";
     for (const auto &[key, value] : plan->run)
@@ -82,6 +90,8 @@ TEST_CASE("gpt: the compiler's bytes are what the module needs") {
       const Stage &stage = plan->stages[id];
       INFO(stage.description);
       sluice_stage info{};
+      info.optimizer_parts = stage.optimizerParts;
+      info.gradient_parts = stage.gradientParts;
       info.stage = id;
       info.stages = static_cast<uint32_t>(plan->stages.size());
       info.microbatches = plan->microbatches;

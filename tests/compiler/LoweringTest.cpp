@@ -187,6 +187,55 @@ TEST_CASE("lowering: replicas sum each trained stage once, and change nothing "
   }
 }
 
+TEST_CASE("lowering: with zero 1 each replica steps one part of every trained "
+          "stage, and gathers the others") {
+  std::mt19937 random(10);
+  for (int round = 0; round < 100; ++round) {
+    RandomJob job(random);
+    auto compiled = [&](const std::string &pipeline) {
+      Diagnostics diagnostics;
+      Compilation compilation(diagnostics);
+      std::string text = job.text();
+      text.insert(text.find("microbatches: "), pipeline);
+      INFO(text);
+      compilation.spec = parseSpec(text, "job.yaml", {}, diagnostics);
+      REQUIRE(compilation.spec.has_value());
+      REQUIRE(runPipeline(fullPipeline(), compilation));
+      return *compilation.plan;
+    };
+    const uint32_t parts = 2 + round % 3;
+    const std::string replicas =
+        "data_parallel: " + std::to_string(parts) + ", ";
+    const Plan whole = compiled(replicas),
+               plan = compiled(replicas + "zero: 1, ");
+    requireRight(plan);
+    CHECK(computeOrders(plan) == computeOrders(whole));
+    CHECK(messagesOf(plan) == messagesOf(whole));
+    for (Id stage = 0; stage < plan.stages.size(); ++stage) {
+      const Stage &cut = plan.stages[stage], &before = whole.stages[stage];
+      CHECK(cut.optimizerParts == parts);
+      CHECK(cut.gradientParts == parts);
+      CHECK(cut.bytes.optimizer * parts >= before.bytes.optimizer);
+      CHECK(cut.bytes.optimizer * parts - before.bytes.optimizer < parts * 12);
+    }
+    for (Id rank = 0; rank < plan.ranks.size(); ++rank) {
+      std::multiset<Id> scattered, gathered, stepped;
+      for (const PlanOp &op : plan.ranks[rank].ops) {
+        CHECK(op.op != Op::AllReduceGradients);
+        if (op.op == Op::ReduceScatterGradients)
+          scattered.insert(op.stage);
+        if (op.op == Op::AllGatherParameters)
+          gathered.insert(op.stage);
+        if (op.op == Op::OptimizerStep)
+          stepped.insert(op.stage);
+      }
+      CHECK(scattered == stepped);
+      CHECK(gathered == stepped);
+      CHECK(!stepped.empty());
+    }
+  }
+}
+
 TEST_CASE("lowering: sharing bytes adds waits and takes nothing away") {
   std::mt19937 random(11);
   for (int round = 0; round < 100; ++round) {

@@ -410,7 +410,10 @@ TEST_CASE("parallel: keys without effect are warned of") {
                                     "without tensor_parallel\n");
   warned("zero: 2", "pipeline.zero has no effect without data_parallel or "
                     "context_parallel\n");
-  warned("data_parallel: 2, zero: 1",
+  warned("data_parallel: 2, zero: 2",
          "the exchange of gradients among 2 data_parallel copies is not in the "
-         "plan yet with zero 1");
+         "plan yet with zero 2");
+  warned("data_parallel: 2, context_parallel: 2, zero: 1",
+         "the exchange of gradients among 2 data_parallel copies is not in the "
+         "plan yet with zero 1 and context_parallel 2");
 }

@@ -277,6 +277,22 @@ TEST_CASE("simulate: a collective over replicas is a ring of all of them") {
   CHECK(simulatePlan(small.plan)->makespan == 6 * kUnit);
 }
 
+TEST_CASE("simulate: scattered sums and a gather take half an all-reduce "
+          "each") {
+  // Two pieces of 8 bytes, each 0.5 and 1, of what the stage has.
+  SmallPlan small(1);
+  small.plan.replicas = 3;
+  small.plan.collectives = {{0, {0}, kUnit / 2, 8, /*overReplicas=*/true}};
+  for (auto [op, bytes] :
+       {std::pair(Op::ReduceScatterGradients, &StageBytes::gradients),
+        std::pair(Op::AllGatherParameters, &StageBytes::parameters)}) {
+    SmallPlan one = small;
+    one.plan.stages[0].bytes.*bytes = 24;
+    one.add(0, op, 1, 0, {});
+    CHECK(simulatePlan(one.plan)->makespan == 3 * kUnit);
+  }
+}
+
 TEST_CASE("simulate: a collective of one rank, or of a long ring") {
   SmallPlan one(1);
   one.plan.collectives = {{0, {0}, kUnit, 1}};

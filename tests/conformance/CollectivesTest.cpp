@@ -1,6 +1,7 @@
 //===- tests/conformance/CollectivesTest.cpp - Operations of all ranks ---===//
 #include "tests/conformance/BackendForTests.h"
 
+#include <functional>
 #include <span>
 
 using namespace sluice;
@@ -32,8 +33,8 @@ static std::span<float> floats(TestRank &rank, size_t offset, size_t count) {
 
 static void sum(TestRank &rank, uint32_t op, Id collective, size_t offset,
                 size_t count, uint8_t stream = 1) {
-  rank->allReduce(stream, op, collective, Element::Float32, rank.at(offset),
-                  4 * count);
+  rank->collective(stream, op, collective, Pattern::AllReduce, Element::Float32,
+                   rank.at(offset), 4 * count);
 }
 
 BACKEND_TEST("backend: a collective of no rank there is refused", kThreads) {
@@ -43,6 +44,24 @@ BACKEND_TEST("backend: a collective of no rank there is refused", kThreads) {
   const Status status = backend.make(2, {}, collectives, world);
   CHECK(status.fault() == Fault::Input);
   CHECK(status.message() == "a collective names rank 2, but there are 2 ranks");
+}
+
+/// Lets each of three ranks enqueue one operation of all and run it: `last`
+/// when the others wait for it.
+static void meet(TestRank *const (&ranks)[3], Id last,
+                 const std::function<void(TestRank &)> &enqueue) {
+  for (Id r = 0; r < 3; ++r)
+    if (r != last)
+      enqueue(*ranks[r]);
+  Running first(*ranks[(last + 1) % 3]);
+  Running second(*ranks[(last + 2) % 3]);
+  CHECK(first.staysBlocked());
+  CHECK(second.staysBlocked());
+  TestRank &late = *ranks[last];
+  enqueue(late); // a device may begin at once
+  CHECK(late->synchronize(late.failure) == Outcome::Done);
+  CHECK(first.outcome() == Outcome::Done);
+  CHECK(second.outcome() == Outcome::Done);
 }
 
 BACKEND_TEST("backend: an all-reduce sums in order of ranks, whoever is last",
@@ -64,20 +83,8 @@ BACKEND_TEST("backend: an all-reduce sums in order of ranks, whoever is last",
       floats(*ranks[r], 4 * count, 1)[0] = 7;
       if (count > 1)
         floats(*ranks[r], 0, count)[count - 1] = static_cast<float>(r);
-      if (r != last)
-        sum(*ranks[r], 0, 0, 0, count);
     }
-    {
-      Running first(*ranks[(last + 1) % 3]);
-      Running second(*ranks[(last + 2) % 3]);
-      CHECK(first.staysBlocked());
-      CHECK(second.staysBlocked());
-      TestRank &late = *ranks[last];
-      sum(late, 0, 0, 0, count); // a device may begin at once
-      CHECK(late->synchronize(late.failure) == Outcome::Done);
-      CHECK(first.outcome() == Outcome::Done);
-      CHECK(second.outcome() == Outcome::Done);
-    }
+    meet(ranks, last, [&](TestRank &rank) { sum(rank, 0, 0, 0, count); });
     for (TestRank *rank : ranks) {
       size_t wrong = 0;
       for (size_t i = 0; i < count; ++i)
@@ -88,6 +95,80 @@ BACKEND_TEST("backend: an all-reduce sums in order of ranks, whoever is last",
       CHECK(rank->progress.done[1] == 1);
     }
   }
+}
+
+BACKEND_TEST("backend: of scattered sums each rank has the part of its number, "
+             "and all gather them",
+             kThreads | kHostArena) {
+  const Id last = GENERATE(Id(0), Id(1), Id(2));
+  // Elements of a part: none, one, and more than is moved at once.
+  const size_t count = GENERATE(size_t(0), size_t(1), size_t(100'000));
+  const size_t all = 3 * count;
+  const auto world = makeWorldOfAll(backend, 3);
+  TestRank a(*world, 0, 4 * (all + 1));
+  TestRank b(*world, 1, 4 * (all + 1));
+  TestRank c(*world, 2, 4 * (all + 1));
+  TestRank *const ranks[] = {&a, &b, &c};
+  const auto valueAt = [](Id rank, size_t i) {
+    // In order of ranks a sum loses its small addend; in others it does not.
+    const float large = rank == 0 ? 1e8f : rank == 1 ? 1.0f : -1e8f;
+    return i % 2 == 0 ? large : static_cast<float>(i + rank);
+  };
+  const auto wrongIn = [](TestRank &rank, size_t begin, size_t end) {
+    size_t wrong = 0;
+    for (size_t i = begin; i < end; ++i)
+      wrong += floats(rank, 0, end)[i] !=
+               (i % 2 == 0 ? 0.0f : static_cast<float>(3 * i + 3));
+    return wrong;
+  };
+  for (int step = 0; step < 2; ++step) {
+    for (Id r = 0; r < 3; ++r) {
+      const std::span<float> values = floats(*ranks[r], 0, all + 1);
+      for (size_t i = 0; i < all; ++i)
+        values[i] = valueAt(r, i);
+      values[all] = 7;
+    }
+    meet(ranks, last, [&](TestRank &rank) {
+      rank->collective(1, 0, 0, Pattern::ReduceScatter, Element::Float32,
+                       rank.at(0), 4 * all);
+    });
+    for (Id r = 0; r < 3; ++r)
+      CHECK(wrongIn(*ranks[r], r * count, (r + 1) * count) == 0);
+    meet(ranks, last, [&](TestRank &rank) {
+      rank->collective(1, 0, 0, Pattern::AllGather, Element::None, rank.at(0),
+                       4 * all);
+    });
+    for (TestRank *rank : ranks) {
+      CHECK(wrongIn(*rank, 0, all) == 0);
+      CHECK(floats(*rank, 4 * all, 1)[0] == 7); // and not one more
+    }
+  }
+}
+
+BACKEND_TEST("backend: gathers of different sizes fail",
+             kThreads | kHostArena) {
+  const auto world = makeWorldOfAll(backend, 2);
+  TestRank a(*world, 0);
+  TestRank b(*world, 1);
+  a.fill(0, 1, 64);
+  const auto gather = [](TestRank &rank, uint32_t op, Bytes bytes) {
+    rank->collective(1, op, 0, Pattern::AllGather, Element::None, rank.at(0),
+                     bytes);
+  };
+  gather(a, 5, 16);
+  gather(b, 6, 8);
+  Running first(a);
+  Running second(b);
+  while (!first.isOver() && !second.isOver())
+    std::this_thread::yield();
+  const bool isFirst = first.isOver();
+  world->abort();
+  CHECK(first.outcome() == (isFirst ? Outcome::Failed : Outcome::Aborted));
+  CHECK(second.outcome() == (isFirst ? Outcome::Aborted : Outcome::Failed));
+  const Failure &failure = isFirst ? a.failure : b.failure;
+  CHECK(failure.op == (isFirst ? 5u : 6u));
+  CHECK(failure.message == "rank 0 gathers 16 bytes, rank 1 8");
+  CHECK(a.holds(16, 1, 48)); // a device may have begun to receive into the rest
 }
 
 BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
@@ -107,7 +188,8 @@ BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
   for (Id r = 0; r < 3; ++r) {
     doubles(*ranks[r])[0] = values[r];
     doubles(*ranks[r])[1] = fine;
-    (*ranks[r])->allReduce(1, 0, 0, Element::Float64, ranks[r]->at(0), 16);
+    (*ranks[r])->collective(1, 0, 0, Pattern::AllReduce, Element::Float64,
+                            ranks[r]->at(0), 16);
   }
   Running first(b);
   Running second(c);

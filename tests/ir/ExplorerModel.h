@@ -249,6 +249,8 @@ protected:
         carried[{m.rank, m.at}] = normsTag(norms, true);
       return;
     }
+    if (op(members[0]).op == Op::AllGatherParameters)
+      return;
     for (Member m : members)
       carried[{m.rank, m.at}] =
           noneAdded[op(members[0]).stage] + std::min(sum, mostAdded());
@@ -363,9 +365,11 @@ protected:
       tooSmall |= buffer.bytes < (buffer.kind == BufferKind::Parameters
                                       ? bytes.parameters
                                       : bytes.optimizer);
-      int updates = each.op == Op::OptimizerStep;
-      return {tag(buffer.kind, s, kNone, 0),
-              tag(buffer.kind, s, kNone, updates)};
+      // A step comes first; then what has changed is gathered.
+      int before = each.op == Op::AllGatherParameters;
+      int after = each.op == Op::OptimizerStep ? 1 : 2 * before;
+      return {tag(buffer.kind, s, kNone, before),
+              tag(buffer.kind, s, kNone, after)};
     }
     case BufferKind::Norms: {
       tooSmall |= buffer.bytes < bytes.norms;
@@ -465,7 +469,7 @@ protected:
       return {some, some};
     if (kind == Op::AddGradients)
       return {some, sumOf(added)};
-    if (kind == Op::AllReduceGradients)
+    if (kind == Op::AllReduceGradients || kind == Op::ReduceScatterGradients)
       return {some, carriedBy(m)};
     return {kAny, kind == Op::BackwardInput ? kSame : kOneMore};
   }

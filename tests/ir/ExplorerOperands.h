@@ -136,6 +136,8 @@ protected:
     case Op::SendTied:
     case Op::RecvTied:
     case Op::AllReduceGradients:
+    case Op::ReduceScatterGradients:
+    case Op::AllGatherParameters:
     case Op::AllReduceNorms:
       return plan.ranks[m.rank].operandsOf(m.at).size() == 1;
     case Op::AddGradients:

@@ -86,10 +86,13 @@ inline bool updatesAll(const Plan &plan) {
     });
     for (const auto &[rank, count] : ranks) {
       unsigned sent = numberOf(count, Op::SendGradients);
-      unsigned reduced = numberOf(count, Op::AllReduceGradients);
+      unsigned reduced = numberOf(count, Op::AllReduceGradients) +
+                         numberOf(count, Op::ReduceScatterGradients);
+      unsigned gathered = plan.stages[stage].optimizerParts > 1 ? 1 : 0;
       bool sums = ranks.size() < 2 || sent + reduced == 1;
       if (steps != 0 && plan.stages[stage].backward &&
           (numberOf(count, Op::OptimizerStep) != 1 || !sums ||
+           numberOf(count, Op::AllGatherParameters) != gathered ||
            numberOf(count, Op::AddGradients) != sent))
         return false;
     }

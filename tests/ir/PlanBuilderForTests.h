@@ -142,11 +142,14 @@ private:
                     : static_cast<uint8_t>(firstCollectiveStream + number);
     const StageBytes &bytes = net.stages[op.stage].bytes;
     bool isNorms = info(op.op).payload == Payload::Norms;
-    Key key = isNorms ? Key{BufferKind::Norms, 0, 0}
-                      : Key{BufferKind::Gradients, op.stage, 0};
+    bool isGather = op.op == Op::AllGatherParameters;
+    Key key = isNorms    ? Key{BufferKind::Norms, 0, 0}
+              : isGather ? Key{BufferKind::Parameters, op.stage, 0}
+                         : Key{BufferKind::Gradients, op.stage, 0};
     if (!values.count(key)) // before it is filled: the test wants it so
-      values[key] =
-          newBuffer(std::get<0>(key), isNorms ? bytes.norms : bytes.gradients);
+      values[key] = newBuffer(std::get<0>(key), isNorms    ? bytes.norms
+                                                : isGather ? bytes.parameters
+                                                           : bytes.gradients);
     use(key, Access::Update);
   }
 

@@ -37,6 +37,7 @@ static Stage firstStage() {
   stage.bytes = {22, 44, 132, 1000, 300, 70, 24, 0, 90};
   stage.recomputePolicy = RecomputePolicy::Full;
   stage.offload = true;
+  stage.optimizerParts = 2;
   stage.location = {0, 12, 7};
   stage.description = "kind=block\nwidth=\"8\"\n";
   return stage;
@@ -113,6 +114,8 @@ Plan smallPlan() {
   add(a, Op::AllReduceNorms, 0, kNone, {operand(11, update)}, {13}, 2, 0);
   add(a, Op::Offload, 0, 1, {operand(10, read), operand(12, write)}, {0}, 1);
   add(a, Op::Reload, 0, 1, {operand(12, read), operand(10, write)}, {15}, 2);
+  add(a, Op::ReduceScatterGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0);
+  add(a, Op::AllGatherParameters, 0, kNone, {operand(0, update)}, {6}, 2, 0);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -174,6 +177,12 @@ Stage Generator::stage() {
   if (stage.backward)
     stage.recomputePolicy = static_cast<RecomputePolicy>(below(3));
   stage.offload = stage.backward && below(2) != 0;
+  if (stage.backward && below(3) == 0) {
+    stage.optimizerParts = static_cast<uint32_t>(2 + below(3));
+    stage.bytes.parameters -= stage.bytes.parameters % stage.optimizerParts;
+    stage.bytes.gradients -= stage.bytes.gradients % (4 * stage.optimizerParts);
+    stage.gradientParts = stage.bytes.norms == 0 ? stage.optimizerParts : 1;
+  }
   stage.location = {static_cast<uint32_t>(below(2)),
                     static_cast<uint32_t>(below(2)), ~0u};
   stage.description = name();
@@ -307,6 +316,7 @@ Plan Generator::plan() {
   if (plan.stages.size() > 1 && first.backward && last.backward) {
     first.tiedTo = static_cast<Id>(plan.stages.size() - 1);
     last.tiedTo = 0;
+    first.gradientParts = last.gradientParts = 1;
     first.bytes.tied = last.bytes.tied =
         below(std::min(first.bytes.gradients, last.bytes.gradients) + 1);
   }

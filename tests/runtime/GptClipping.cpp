@@ -85,6 +85,7 @@ TEST_CASE("gpt: norms are those of every tensor, whatever the cut") {
 TEST_CASE("gpt: a norm that does not limit is refused") {
   for (const char *value : {"0", "-1", "nan", "inf", "1x", ""}) {
     sluice_stage stage{};
+    stage.optimizer_parts = stage.gradient_parts = 1;
     stage.stages = stage.ranks = stage.replicas = 1;
     stage.microbatches = 1;
     stage.trained = 1;

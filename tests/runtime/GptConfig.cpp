@@ -15,9 +15,11 @@ constexpr GptPart kWhole{0, 2, true, true};
 
 /// The message with which a stage is refused; "" if it is taken.
 std::string refusal(const std::string &description, const std::string &run,
-                    uint32_t inputs = 0, uint32_t outputs = 0) {
+                    uint32_t inputs = 0, uint32_t outputs = 0,
+                    uint32_t parts = 1) {
   const uint32_t other = 1;
   sluice_stage stage{};
+  stage.optimizer_parts = stage.gradient_parts = parts;
   stage.stages = stage.ranks = 1;
   stage.microbatches = 2;
   stage.replicas = 1;
@@ -62,6 +64,20 @@ TEST_CASE("gpt: a stage of the kind it computes is taken") {
   CHECK(refusal(Keys{}) == "");
   CHECK(refusal({{"dropout", "0"}}) == "");
   CHECK(refusal({{"tied_embeddings", "1"}}) == "");
+}
+
+TEST_CASE("gpt: sums of a part of the gradients do where no more is needed") {
+  const auto inParts = [](const std::string &tied, const std::string &run) {
+    Keys keys = gptKeys(GptShape(), kWhole);
+    keys["tied_embeddings"] = tied;
+    return refusal(gptLines(keys), "data=" + GptShape().data + run, 0, 0, 2);
+  };
+  const std::string whole =
+      "the gradients are summed in 2 parts, the step needs them whole";
+  CHECK(inParts("0", "") == "");
+  CHECK(inParts("1", "") == whole);
+  CHECK(inParts("0", "\nclip_norm=0.5") == whole);
+  CHECK(inParts("0", "\ngradient_groups=2") == whole);
 }
 
 TEST_CASE("gpt: what it does not compute is refused by name") {

@@ -108,6 +108,7 @@ GptStage::GptStage(const sluice_module *shipped, const GptShape &shape,
                           : "");
   const uint32_t before = index - 1, after = index + 1;
   sluice_stage stage{};
+  stage.optimizer_parts = stage.gradient_parts = 1;
   stage.stage = stage.rank = index;
   stage.stages = stage.ranks = stages;
   stage.microbatches = shape.microbatches;

@@ -84,6 +84,38 @@ TEST_CASE("runtime: each replica computes its part of the microbatches",
   CHECK(forwards == expected);
 }
 
+TEST_CASE("runtime: each replica steps its part of the parameters, and all "
+          "gather them",
+          "[runtime][replicas]") {
+  testing::Net net = testing::chain(2, 1, true);
+  net.replicas = 4;
+  net.collectives = {{0}, {1}};
+  for (const bool gradients : {false, true}) {
+    for (Stage &stage : net.stages) {
+      stage.optimizerParts = 4;
+      stage.gradientParts = gradients ? 4 : 1;
+    }
+    const std::string sum = gradients ? "REDUCE_SCATTER_G@" : "ALL_REDUCE_G@";
+    const Plan plan = testing::buildPlan(
+        net,
+        std::vector<std::string>{
+            "0F0 0SEND_F0 0RECV_B0 0B0 0" + sum + "0 0STEP 0ALL_GATHER_P@0",
+            "1RECV_F0 1F0 1B0 1SEND_B0 1" + sum + "1 1STEP 1ALL_GATHER_P@1"});
+    JobOptions options = optionsFor(sluice_synthetic_module());
+    options.steps = 3;
+    JobResult result;
+    Status status = runJob(plan, options, result);
+    INFO(status.message());
+    CHECK(status.ok());
+    options.checkpointDirectory = "not-made";
+    status = runJob(plan, options, result);
+    CHECK(status.fault() == Fault::Input);
+    CHECK(status.message() ==
+          "checkpoints have the optimizer of a stage whole, but that of stage "
+          "0 is in 4 parts (pipeline.zero 1); run it without --checkpoint-dir");
+  }
+}
+
 TEST_CASE("runtime: who fails and who waits is told by replica and rank",
           "[runtime][replicas]") {
   WithHooks hooks({.before = [](std::string_view name, Id stage,

@@ -18,9 +18,12 @@ using Memory = std::array<unsigned char, 40>;
 class Stage {
 public:
   explicit Stage(uint32_t number = 3, double seconds = 0,
-                 uint32_t tiedTo = SLUICE_NO_STAGE, uint32_t reducedRanks = 1) {
+                 uint32_t tiedTo = SLUICE_NO_STAGE, uint32_t reducedRanks = 1,
+                 uint32_t parts = 1) {
     facts.stage = number;
     facts.reduced_ranks = reducedRanks;
+    facts.optimizer_part = parts - 1;
+    facts.optimizer_parts = facts.gradient_parts = parts;
     facts.tied_stage = tiedTo;
     facts.tied_bytes = tiedTo == SLUICE_NO_STAGE ? 0 : 16;
     facts.stages = 8;
@@ -265,4 +268,35 @@ TEST_CASE("runtime: synthetic looks at parts of a large buffer",
   const auto untouched = std::count(memory.begin(), memory.end(), 0xee);
   if (size > 16384)
     CHECK(static_cast<size_t>(untouched) >= size - 65 * 64);
+}
+
+TEST_CASE("runtime: synthetic steps one part, and finds the others gathered",
+          "[runtime][synthetic]") {
+  Stage stage(3, 0, SLUICE_NO_STAGE, 3, 2);
+  const auto step = [&] {
+    return stage.module.optimizer_step(stage.instance, 0, nullptr, nullptr,
+                                       &stage.error);
+  };
+  std::array<float, 5> own = {}, sum = {}; // of the second part
+  std::memcpy(own.data(), stage.memory[1].data() + 20, 20);
+  CHECK(step() == 1); // its own gradients alone
+  for (size_t i = 0; i < own.size(); ++i)
+    sum[i] = own[i] + own[i] + own[i];
+  const auto reduce = [&] {
+    std::memcpy(stage.memory[1].data() + 20, sum.data(), 20);
+  };
+  reduce();
+  stage.memory[1][0] ^= 1; // of the first part nothing is known
+  const Memory before = stage.memory[0];
+  REQUIRE(step() == 0);
+  CHECK(
+      std::equal(before.begin(), before.begin() + 20, stage.memory[0].begin()));
+  CHECK(!std::equal(before.begin() + 20, before.end(),
+                    stage.memory[0].begin() + 20));
+  REQUIRE(stage.module.begin_step(stage.instance, 1, &stage.error) == 0);
+  reduce();
+  CHECK(step() == 1); // nobody has gathered the other part
+  CHECK(std::string(stage.error.message)
+            .starts_with("buffer parameters from stage 3 for stage 3, "
+                         "microbatch 0: byte 0 of 20"));
 }

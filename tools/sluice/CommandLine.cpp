@@ -210,10 +210,10 @@ struct Flags {
                            cl::sub(opt),
                            cl::cat(category),
                            cl::desc("print the time of each pass, to stderr")};
-  cl::opt<bool> verbose{"v", cl::sub(cl::SubCommand::getAll()),
-                        cl::cat(category),
-                        cl::desc("say more, on stderr; of report the costs "
-                                 "of each kind of layer, with the result")};
+  cl::opt<bool> verbose{
+      "v", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
+      cl::desc("say more, on stderr; of report the costs and "
+               "sizes of each kind of layer, with the result")};
   cl::opt<bool> quiet{"q", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
                       cl::desc("errors only, on stderr (check, whose findings "
                                "are its result: on stdout)")};

@@ -21,8 +21,10 @@ Report reportOf(const Compilation &c) {
                     .plan = c.plan ? &*c.plan : nullptr};
   if (c.spec)
     input.objective = c.spec->pipeline.objective;
-  if (c.model)
+  if (c.model) {
     input.costs = c.model->costs;
+    input.sizes = c.model->sizes;
+  }
   for (const Diagnostic &diagnostic : c.diagnostics.all())
     if (diagnostic.severity == Severity::Warning)
       input.warnings.push_back(diagnostic.message);

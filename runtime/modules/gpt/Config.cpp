@@ -313,6 +313,9 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
   config = Config();
   config.microbatches = stage.microbatches;
   config.trained = stage.trained != 0;
+  config.optimizerPart = stage.optimizer_part;
+  config.optimizerParts = stage.optimizer_parts;
+  config.gradientParts = stage.gradient_parts;
   config.recompute = stage.recompute;
   Reader reader(config, dtype);
   reader.description(stage.description ? stage.description : "");

@@ -22,8 +22,10 @@ struct Config {
   uint32_t microbatches = 0;   ///< in a step
   bool trained = false;        ///< has a backward
   uint32_t recompute = 0;      ///< SLUICE_RECOMPUTE_…
-  bool flashAttention = true;  ///< false: probabilities are saved
-  uint32_t layers = 0;         ///< of the whole model
+  /// As in sluice_stage.
+  uint32_t optimizerPart = 0, optimizerParts = 1, gradientParts = 1;
+  bool flashAttention = true; ///< false: probabilities are saved
+  uint32_t layers = 0;        ///< of the whole model
   uint32_t firstLayer = 0, stageLayers = 0;
   bool embedding = false, head = false;
   bool tied = false; ///< the table of tokens is the output matrix too

@@ -96,6 +96,8 @@ Status StageState<Real>::create(const sluice_stage &stage,
     return Status::input("the stage shares " + std::to_string(shared) +
                          " bytes of gradients with another, the plan says " +
                          std::to_string(stage.tied_bytes));
+  if (Status status = state->checkParts(); !status.ok())
+    return status;
   if (Status status = state->math->prepare(state->config, stage); !status.ok())
     return status;
   if (state->config.embedding || state->config.head)
@@ -119,7 +121,14 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   }
   bytes.gradients = bytesOf<Gradient>(
       saturatingProduct(needs.gradients, config.gradientGroups > 1 ? 2 : 1));
-  bytes.optimizer = optimizerBytes();
+  const uint64_t parts = config.optimizerParts;
+  const uint64_t each =
+      needs.parameters / parts + (needs.parameters % parts != 0);
+  const uint64_t all = saturatingProduct(each, parts); // in equal parts
+  bytes.parameters = bytesOf<Real>(all);
+  if (parts > 1 && needs.gradients == needs.parameters)
+    bytes.gradients = std::max(bytes.gradients, bytesOf<Gradient>(all));
+  bytes.optimizer = optimizerBytes(each);
   if (config.clipNorm > 0)
     bytes.norms = saturatingProduct(tensorPositions(config), sizeof(double));
   bytes.saved = bytesOf<Real>(needs.saved);
@@ -128,9 +137,10 @@ template <typename Real> sluice_bytes StageState<Real>::bytes() const {
   return bytes;
 }
 
-template <typename Real> uint64_t StageState<Real>::optimizerBytes() const {
+template <typename Real>
+uint64_t StageState<Real>::optimizerBytes(uint64_t count) const {
   return config.trained ? saturatingProduct(kMoments + kHasMaster<Real>,
-                                            bytesOf<Gradient>(needs.parameters))
+                                            bytesOf<Gradient>(count))
                         : 0;
 }
 
@@ -147,6 +157,8 @@ Status StageState<Real>::bind(const sluice_state &memory) {
     status = math->bind(memory.host);
   if (!status.ok())
     return status;
+  if (Status cut = takeParts(memory); !cut.ok())
+    return cut;
   parameters = as<Real>(memory.parameters);
   gradients = as<Gradient>(memory.gradients);
   sums = gradients + (config.gradientGroups > 1 ? needs.gradients : 0);
@@ -159,7 +171,7 @@ Status StageState<Real>::bind(const sluice_state &memory) {
 
 template <typename Real> Status StageState<Real>::initialiseState() {
   if (config.trained)
-    math->clear(optimizer, optimizerBytes());
+    math->clear(optimizer, optimizerBytes(part));
   std::vector<Gradient> values;
   std::vector<Real> rounded;
   for (const Tensor &t : table) {
@@ -175,13 +187,48 @@ template <typename Real> Status StageState<Real>::initialiseState() {
                    [](Gradient value) { return Real(value); });
     Status status = math->upload(parameters + t.offset, rounded.data(),
                                  bytesOf<Real>(t.elements));
-    if (kHasMaster<Real> && config.trained && status.ok())
-      status = math->upload(optimizer + t.offset, values.data(),
-                            bytesOf<Gradient>(t.elements));
+    if (const Range own = ownOf(t);
+        kHasMaster<Real> && config.trained && own.size != 0 && status.ok())
+      status = math->upload(optimizer + (own.begin - partBegin),
+                            values.data() + (own.begin - t.offset),
+                            bytesOf<Gradient>(own.size));
     if (!status.ok())
       return status;
   }
   return math->status();
+}
+
+/// Norms and the gradients of a table that two stages hold, or that embedding
+/// and head sum apart, need all sums.
+template <typename Real> Status StageState<Real>::checkParts() const {
+  const bool needsAll = config.clipNorm > 0 || config.gradientGroups > 1 ||
+                        needs.gradients != needs.parameters ||
+                        config.sharesTable();
+  if (config.gradientParts == 1 || !needsAll)
+    return Status();
+  return Status::input("the gradients are summed in " +
+                       std::to_string(config.gradientParts) +
+                       " parts, the step needs them whole");
+}
+
+/// Which of the parameters a step changes.
+template <typename Real>
+Status StageState<Real>::takeParts(const sluice_state &memory) {
+  const uint64_t parts = config.optimizerParts;
+  part = parts == 1 ? needs.parameters
+                    : memory.parameters.bytes / sizeof(Real) / parts;
+  if (parts > 1 && memory.parameters.bytes % (parts * sizeof(Real)) != 0)
+    return Status::input(std::to_string(memory.parameters.bytes) +
+                         " bytes of parameters do not have " +
+                         std::to_string(parts) + " equal parts");
+  partBegin = part * config.optimizerPart;
+  if (config.gradientParts > 1 && memory.gradients.bytes / sizeof(Gradient) !=
+                                      memory.parameters.bytes / sizeof(Real))
+    return Status::input("parts of " + std::to_string(memory.gradients.bytes) +
+                         " bytes of gradients are not those of " +
+                         std::to_string(memory.parameters.bytes) +
+                         " bytes of parameters");
+  return enough({{"optimizer", memory.optimizer, optimizerBytes(part)}});
 }
 
 template <typename Real> Status StageState<Real>::checkBound() const {
@@ -382,7 +429,7 @@ template <typename Real> Status StageState<Real>::beginStep(uint64_t step) {
                                  bytesOf<Real>(needs.parameters));
     if (status.ok())
       status = math->upload(optimizer, hostCopy.get() + optimizerAt(),
-                            optimizerBytes());
+                            optimizerBytes(part));
     if (!status.ok())
       return status;
   }
@@ -597,26 +644,40 @@ Status StageState<Real>::optimizerStep(const sluice_buffer *tied,
   start(stream);
   if (config.clipNorm > 0)
     math->clip(norms, tensorPositions(config), config.clipNorm);
-  Gradient *const mean = optimizer + kHasMaster<Real> * needs.parameters;
-  Gradient *const square = mean + needs.parameters;
-  for (const Tensor &t : table)
-    math->adamW({parameters + t.offset,
-                 kHasMaster<Real> ? optimizer + t.offset : nullptr,
-                 {gradients + t.offset, t.offset == 0 ? more : nullptr},
-                 mean + t.offset,
-                 square + t.offset,
-                 t.elements,
-                 t.matrix});
+  Gradient *const mean = optimizer + kHasMaster<Real> * part;
+  for (const Tensor &t : table) {
+    const Range own = ownOf(t);
+    const size_t at = own.begin - partBegin;
+    const Gradient *const other = t.offset == 0 ? more : nullptr;
+    if (own.size != 0)
+      math->adamW({parameters + own.begin,
+                   kHasMaster<Real> ? optimizer + at : nullptr,
+                   {gradients + own.begin,
+                    other ? other + (own.begin - t.offset) : nullptr},
+                   mean + at,
+                   mean + part + at,
+                   own.size,
+                   t.matrix});
+  }
   return math->status();
+}
+
+/// As much of the tensor as is in the part at hand.
+template <typename Real>
+typename StageState<Real>::Range
+StageState<Real>::ownOf(const Tensor &t) const {
+  const size_t begin = std::max(t.offset, partBegin);
+  const size_t end = std::min(t.offset + t.elements, partBegin + part);
+  return begin < end ? Range{begin, end - begin} : Range{partBegin, 0};
 }
 
 template <typename Real> Status StageState<Real>::copyState() {
   hostCopy = std::make_unique_for_overwrite<std::byte[]>(optimizerAt() +
-                                                         optimizerBytes());
+                                                         optimizerBytes(part));
   Status status = math->download(hostCopy.get(), parameters,
                                  bytesOf<Real>(needs.parameters));
   return status.ok() ? math->download(hostCopy.get() + optimizerAt(), optimizer,
-                                      optimizerBytes())
+                                      optimizerBytes(part))
                      : status;
 }
 
@@ -640,7 +701,7 @@ Status StageState<Real>::tensor(uint32_t index, sluice_tensor &result) {
   result.position = t.position;
   result.data = own + t.offset;
   result.bytes = bytesOf<Real>(t.elements);
-  if (config.trained)
+  if (config.trained && config.optimizerParts == 1)
     for (size_t i = 0; i < kMoments + kHasMaster<Real>; ++i)
       result.states[result.state_count++] = {states + i * needs.parameters +
                                                  t.offset,

@@ -62,6 +62,12 @@ private:
   void clearSums();
   Status initialiseState();
   Status copyState();
+  Status checkParts() const;
+  Status takeParts(const sluice_state &memory);
+  struct Range {
+    size_t begin, size;
+  };
+  Range ownOf(const Tensor &t) const;
 
   // What of the state's and the call's buffers a call lacks.
   Status checkForward(const sluice_call &call) const;
@@ -93,7 +99,7 @@ private:
   void fill(const sluice_call &call, bool counts) const;
   void passThrough(const sluice_call &call) const;
   Scratch<Real> scratch() const { return {workspace, needs.workspace}; }
-  uint64_t optimizerBytes() const;
+  uint64_t optimizerBytes(uint64_t count) const;
   /// Where the optimizer stands in hostCopy, behind the parameters.
   uint64_t optimizerAt() const {
     constexpr uint64_t kAlignment = 16;
@@ -122,8 +128,11 @@ private:
   Gradient *gradients = nullptr;
   Gradient *sums = nullptr; ///< what the calls add to: `gradients`, or of
                             ///< groups those of the one at hand
+  /// Of the parameters, those whose optimizer is here: from `partBegin` on, as
+  /// many as `part`.
+  size_t partBegin = 0, part = 0;
   /// Where parameters are of another type than gradients, the same in that;
-  /// then mean and square, each as many as parameters.
+  /// then mean and square, each as many as `part`.
   Gradient *optimizer = nullptr;
   double *norms = nullptr; ///< squared, by position of the tensor
   Group byInput, byWeight;

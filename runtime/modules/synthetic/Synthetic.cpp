@@ -50,6 +50,7 @@ struct Synthetic {
   sluice_stage facts;
   sluice_state state = {};
   std::vector<Keeper> keepers; ///< per microbatch
+  uint64_t taken = 0;          ///< steps
 };
 
 Synthetic &self(void *instance) { return *static_cast<Synthetic *>(instance); }
@@ -212,7 +213,8 @@ int create(const sluice_stage *stage, void **instance, sluice_error *) {
       new Synthetic{*stage,
                     {},
                     std::vector<Keeper>(stage->microbatches / stage->replicas,
-                                        Keeper::Nobody)};
+                                        Keeper::Nobody),
+                    0};
   return 0;
 }
 
@@ -236,6 +238,50 @@ GradientParts partsOf(const Synthetic &stage, const sluice_buffer &gradients) {
   return {{data, tied}, {data + tied, gradients.bytes - tied}};
 }
 
+/// Of what is cut into equal parts.
+sluice_buffer partOf(const sluice_buffer &whole, uint32_t part,
+                     uint32_t parts) {
+  const uint64_t bytes = whole.bytes / parts;
+  return {static_cast<unsigned char *>(whole.data) + part * bytes, bytes};
+}
+
+/// A part of the parameters, or of the gradients: with patterns of their own.
+Content partContent(const Synthetic &stage, Kind kind, uint32_t part) {
+  Content content = stateContent(stage, kind);
+  content.microbatch = part;
+  return content;
+}
+
+/// Each step changes one part of the parameters.
+Content parametersAt(const Synthetic &stage, uint32_t part) {
+  Content content = partContent(stage, Kind::Parameters, part);
+  content.step = stage.facts.optimizer_parts == 1 ? 0 : stage.taken;
+  return content;
+}
+
+void fillParameters(const Synthetic &stage, uint32_t part) {
+  fill(partOf(stage.state.parameters, part, stage.facts.optimizer_parts),
+       parametersAt(stage, part));
+}
+
+int checkParameters(const Synthetic &stage, sluice_error *error) {
+  const uint32_t parts = stage.facts.optimizer_parts;
+  for (uint32_t part = 0; part < parts; ++part)
+    if (check(partOf(stage.state.parameters, part, parts),
+              parametersAt(stage, part), error))
+      return 1;
+  return 0;
+}
+
+/// Those of the part whose step is taken.
+int checkGradientPart(const Synthetic &stage, sluice_error *error) {
+  const uint32_t part = stage.facts.optimizer_part;
+  Content content = partContent(stage, Kind::Gradients, part);
+  content.summed = stage.facts.reduced_ranks;
+  return check(partOf(stage.state.gradients, part, stage.facts.gradient_parts),
+               content, error);
+}
+
 int checkGradients(const Synthetic &stage, const sluice_buffer &gradients,
                    uint32_t summed, sluice_error *error) {
   const GradientParts parts = partsOf(stage, gradients);
@@ -246,6 +292,12 @@ int checkGradients(const Synthetic &stage, const sluice_buffer &gradients,
 }
 
 void fillGradients(const Synthetic &stage) {
+  for (uint32_t part = 0, parts = stage.facts.gradient_parts;
+       parts > 1 && part < parts; ++part)
+    fill(partOf(stage.state.gradients, part, parts),
+         partContent(stage, Kind::Gradients, part));
+  if (stage.facts.gradient_parts > 1)
+    return;
   const GradientParts parts = partsOf(stage, stage.state.gradients);
   fill(parts.tied, stateContent(stage, Kind::TiedGradients));
   fill(parts.rest, stateContent(stage, Kind::Gradients));
@@ -254,7 +306,8 @@ void fillGradients(const Synthetic &stage) {
 int bind(void *instance, const sluice_state *state, sluice_error *) {
   Synthetic &stage = self(instance);
   stage.state = *state;
-  fill(state->parameters, stateContent(stage, Kind::Parameters));
+  for (uint32_t part = 0; part < stage.facts.optimizer_parts; ++part)
+    fillParameters(stage, part);
   fillGradients(stage);
   fill(state->optimizer, stateContent(stage, Kind::Optimizer));
   return 0;
@@ -378,7 +431,15 @@ int backwardWeight(void *instance, const sluice_call *call,
 /// Both copies hold the same pattern, and their sum is kept as it.
 int addGradients(void *instance, const sluice_buffer *other, void *,
                  sluice_error *error) {
-  return checkGradients(self(instance), *other, 1, error);
+  const Synthetic &stage = self(instance);
+  const uint32_t parts = stage.facts.gradient_parts;
+  if (parts == 1)
+    return checkGradients(stage, *other, 1, error);
+  for (uint32_t part = 0; part < parts; ++part)
+    if (check(partOf(*other, part, parts),
+              partContent(stage, Kind::Gradients, part), error))
+      return 1;
+  return 0;
 }
 
 /// It has no tensors.
@@ -388,7 +449,7 @@ int normGradients(void *, const sluice_buffer *, void *, sluice_error *) {
 
 int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
                   sluice_error *error) {
-  const Synthetic &stage = self(instance);
+  Synthetic &stage = self(instance);
   const uint32_t other = stage.facts.tied_stage;
   const uint32_t summed = stage.facts.reduced_ranks;
   if (!tied && stage.facts.tied_bytes != 0) {
@@ -402,11 +463,16 @@ int optimizerStep(void *instance, uint64_t, const sluice_buffer *tied, void *,
   if (tied &&
       check(*tied, {Kind::TiedGradients, other, other, 0, 0, summed}, error))
     return 1;
-  return check(stage.state.parameters, stateContent(stage, Kind::Parameters),
-               error) ||
-         checkGradients(stage, stage.state.gradients, summed, error) ||
-         check(stage.state.optimizer, stateContent(stage, Kind::Optimizer),
-               error);
+  if (checkParameters(stage, error) ||
+      (stage.facts.gradient_parts > 1
+           ? checkGradientPart(stage, error)
+           : checkGradients(stage, stage.state.gradients, summed, error)) ||
+      check(stage.state.optimizer, stateContent(stage, Kind::Optimizer), error))
+    return 1;
+  ++stage.taken;
+  if (stage.facts.optimizer_parts > 1)
+    fillParameters(stage, stage.facts.optimizer_part);
+  return 0;
 }
 
 int loss(void *, double *, int *has, sluice_error *) {
