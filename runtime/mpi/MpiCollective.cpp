@@ -1,5 +1,4 @@
-//===- runtime/mpi/MpiCollective.cpp
-//--------------------------------------------===//
+//===- runtime/mpi/MpiCollective.cpp - Collectives by messages ------------===//
 #include "runtime/mpi/MpiCollective.h"
 
 #include "runtime/QueueBackend.h"

@@ -122,12 +122,24 @@ def wrong_cases():
     for path, name, allowed in CASES:
         if allowed == bool(list(breaches_in(path, f"#include {name}\n"))):
             yield f"the rules {'refuse' if allowed else 'allow'} that {path} includes {name}"
+    for title, broken in (("//===- ir/A.h - B\n//----===//\n", True), ("//===- ir/A.h - B ----===//\n//\n", False)):
+        if broken != bool(list(broken_title("ir/A.h", title))):
+            yield f"the rules take a title wrong: {title}"
 
 
 def foreign_in(path, text):
     for number, line in enumerate(text.split("\n"), 1):
         if FOREIGN.search(line):
             yield f"{path}:{number} cites what is not in the repository: {line.strip()}"
+
+
+# A header line too long for the formatter, which has broken it in two.
+BROKEN_TITLE = re.compile(r"\A//===-.*\n//[ -]*-===//")
+
+
+def broken_title(path, text):
+    if BROKEN_TITLE.search(text):
+        yield f"{path}: its first line is broken in two: {text.splitlines()[0]}"
 
 
 def undocumented_keys():
@@ -150,7 +162,9 @@ def main():
     breaches = list(wrong_cases())
     sources = [f for f in files if re.search(r"\.(h|cpp|cu|cuh|def)$", f)]
     for path in sources:
-        breaches.extend(breaches_in(path, (ROOT / path).read_text(errors="replace")))
+        text = (ROOT / path).read_text(errors="replace")
+        breaches.extend(breaches_in(path, text))
+        breaches.extend(broken_title(path, text))
     for path in files:
         if re.search(r"\.(h|cpp|cu|cuh|def|fbs|py|cmake|md)$|/CMakeLists\.txt$", path) and path != "tests/house/rules.py":
             breaches.extend(foreign_in(path, (ROOT / path).read_text(errors="replace")))
