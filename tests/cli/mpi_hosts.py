@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """mpi_hosts.py: a command of its own, for root. Makes two hosts of network
-namespaces with a veth pair between them and starts runs over both by mpirun and
-an agent in place of ssh. Tries: the weights of 2, 4 and 8 processes against
-those of threads; a link that is slowed and delayed; a link that is cut, or so
-slow that nothing comes through, at several moments. Survived: all processes end
-with 3 within the timeout and ten seconds, the table of all ranks and a sentence
-that names a rank of the other host are printed, no process of the run is left,
-and what was saved before can be gone on from. SLUICE and SLUICE_TEST_MODULES as
-in the tests of the command line."""
+namespaces with a veth pair between them, or each with a pair to a third
+namespace whose mpi_wire.py delays, and starts runs over both by mpirun and an
+agent in place of ssh. Tries: the weights of 2, 4 and 8 processes against those
+of threads; a link that is slowed, and one that is delayed; a link that is cut,
+or so slow that nothing comes through, or whose delay grows beyond the timeout,
+at several moments. Survived: all processes end with 3 within the timeout and
+ten seconds, the table of all ranks and a sentence that names a rank of the
+other host are printed, no process of the run is left, and what was saved before
+can be gone on from; and mpirun ends too where it was told to watch its own
+connections. SLUICE and SLUICE_TEST_MODULES as in the tests of the command line.
+Words of the command line, of `straight` and `wired`, say which to try."""
 
 import os
 import pathlib
@@ -17,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 
 import sluice
 from mpi_faults import ENVIRONMENT, left
@@ -44,10 +48,15 @@ def ip(*arguments):
 class Hosts:
     """Two of them, gone at the end with all that runs on them."""
 
-    def __enter__(self):
-        for name in NAMES:
-            ip("netns", "add", name)
+    made = NAMES
+
+    def connect(self):
         ip("link", "add", "link-a", "netns", NAMES[0], "type", "veth", "peer", "name", "link-b", "netns", NAMES[1])
+
+    def __enter__(self):
+        for name in self.made:
+            ip("netns", "add", name)
+        self.connect()
         for name, device, address in zip(NAMES, ("link-a", "link-b"), ADDRESSES):
             ip("-n", name, "addr", "add", address + "/24", "dev", device)
             ip("-n", name, "link", "set", "lo", "up")
@@ -56,7 +65,7 @@ class Hosts:
 
     def __exit__(self, *_):
         self.sweep()
-        for name in NAMES:
+        for name in self.made:
             ip("netns", "del", name)
 
     def sweep(self):
@@ -77,6 +86,41 @@ class Hosts:
         return not how or all(subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", device, "root", *how],
                                              capture_output=True, check=False).returncode == 0
                               for name, device in devices)
+
+    def mend(self):
+        self.link("up")
+        self.shape()
+
+
+class WiredHosts(Hosts):
+    """Two with a wire between them that delays what goes over it and can drop it."""
+
+    middle = f"sluice-{os.getpid()}-wire"
+    made = [*NAMES, middle]
+
+    def connect(self):
+        ends = "left", "right"
+        for name, device, end in zip(NAMES, ("link-a", "link-b"), ends):
+            ip("link", "add", device, "netns", name, "type", "veth", "peer", "name", end, "netns", self.middle)
+            ip("-n", self.middle, "link", "set", end, "up")
+        program = pathlib.Path(__file__).with_name("mpi_wire.py")
+        self.wire = subprocess.Popen(["ip", "netns", "exec", self.middle, sys.executable, program, *ends], text=True,
+                                     stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __exit__(self, *_):
+        self.wire.communicate()
+        super().__exit__()
+
+    def tell(self, line):
+        print(line, file=self.wire.stdin, flush=True)
+        if self.wire.stdout.readline() != "done\n":
+            raise RuntimeError("the wire is gone")
+
+    def delay(self, seconds):
+        self.tell(f"delay {seconds}")
+
+    def mend(self):
+        self.delay(0)
 
 
 def start(count, folder, *arguments):
@@ -121,13 +165,23 @@ def spec(folder, ranks):
     return path
 
 
-def same_weights(folder, ranks, *more):
-    """What is wrong with the weights of a run over both hosts."""
+def await_step(folder, process):
+    """Until the first step has ended."""
+    deadline = time.monotonic() + 60
+    while "step 1/" not in (folder / "errors").read_text() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def same_weights(folder, ranks, *more, after_a_step=None):
+    """What is wrong with the weights of a run over both hosts, to which something may happen after its first step."""
     job, here, threads = spec(folder, ranks), folder / "here", folder / "threads"
     here.unlink(missing_ok=True)
-    sluice.run("run", job, "-q", f"--save={threads}")
-    process = start(ranks, folder, job, "-q", f"--save={here}", *more)
-    if process.wait(timeout=120) != 0:
+    sluice.run("run", job, "-q", f"--save={threads}", *more)
+    process = start(ranks, folder, job, f"--save={here}", *more)
+    if after_a_step:
+        await_step(folder, process)
+        after_a_step()
+    if process.wait(timeout=400) != 0:
         return [(folder / "errors").read_text()]
     return [] if here.read_bytes() == threads.read_bytes() else ["the weights differ"]
 
@@ -148,9 +202,7 @@ def broken(hosts, folder, ranks, seconds, breaks):
     points = folder / f"points-{time.monotonic()}"
     process = start(ranks, folder, spec(folder, ranks), "--steps=1000000", f"--timeout={TIMEOUT}",
                     f"--checkpoint-dir={points}", "--checkpoint-every=5")
-    deadline = time.monotonic() + 60
-    while "step 1/" not in (folder / "errors").read_text() and time.monotonic() < deadline:
-        time.sleep(0.05)
+    await_step(folder, process)
     time.sleep(seconds)
     breaks()
     cut = time.monotonic()
@@ -172,8 +224,7 @@ def broken(hosts, folder, ranks, seconds, breaks):
     process.kill()
     process.wait()
     hosts.sweep()
-    hosts.link("up")
-    hosts.shape()
+    hosts.mend()
     if remaining := left(folder):
         wrong.append(f"processes are left: {remaining}")
     wrong += goes_on(folder, points)
@@ -189,18 +240,8 @@ class Count:
         print(f"{what}: {'; '.join(wrong) or 'survived'}{more}", flush=True)
 
 
-def attempts(hosts, folder, count):
-    for ranks in 2, 4, 8:
-        count.note(f"weights of {ranks} processes on two hosts", same_weights(folder, ranks))
-    for what, how in {"slowed to 2 Mbit/s": ["tbf", "rate", "2mbit", "burst", "16kbit", "latency", "400ms"],
-                      "delayed by 20 ms": ["netem", "delay", "20ms"]}.items():
-        if hosts.shape(*how):
-            count.note(f"weights of 4 processes, the link {what}", same_weights(folder, 4, "--timeout=60"))
-        else:
-            print(f"the link {what}: not tried, this kernel has no {how[0]}")
-        hosts.shape()
-    stop = ["tbf", "rate", "100bit", "burst", "16kbit", "latency", "400ms"]
-    for what, breaks in {"is cut": lambda: hosts.link("down"), "stops to carry": lambda: hosts.shape(*stop)}.items():
+def break_at_moments(count, hosts, folder, ways):
+    for what, breaks in ways.items():
         for ranks in 2, 4, 8:
             for seconds in 0, 0.3, 0.9:
                 wrong, took = broken(hosts, folder, ranks, seconds, breaks)
@@ -208,15 +249,54 @@ def attempts(hosts, folder, count):
                            f", in {took:.1f} s")
 
 
+def timed(call, *arguments, **options):
+    began = time.monotonic()
+    return call(*arguments, **options), f", in {time.monotonic() - began:.1f} s"
+
+
+def straight(count, folder):
+    with Hosts() as hosts:
+        for ranks in 2, 4, 8:
+            count.note(f"weights of {ranks} processes on two hosts", same_weights(folder, ranks))
+        hosts.shape("tbf", "rate", "2mbit", "burst", "16kbit", "latency", "400ms")
+        count.note("weights of 4 processes, the link slowed to 2 Mbit/s", same_weights(folder, 4, "--timeout=60"))
+        hosts.shape()
+        stop = ["tbf", "rate", "100bit", "burst", "16kbit", "latency", "400ms"]
+        break_at_moments(count, hosts, folder, {"is cut": lambda: hosts.link("down"),
+                                                "stops to carry": lambda: hosts.shape(*stop)})
+
+
+def wired(count, folder):
+    with WiredHosts() as hosts:
+        for seconds in 0, 0.02:
+            for ranks in 2, 4, 8:
+                hosts.delay(seconds)
+                count.note(f"weights of {ranks} processes, the link delayed by {seconds} s", *timed(
+                    same_weights, folder, ranks, f"--timeout={TIMEOUT}"))
+        # A wait may take four ways: to say that one is ready, to get data, to do so for what is sent back.
+        for seconds in 0.2, TIMEOUT / 6:
+            hosts.mend()
+            count.note(f"weights of 4 processes, the link delayed by {seconds} s after the first of 4 steps", *timed(
+                same_weights, folder, 4, f"--timeout={TIMEOUT}", "--steps=4",
+                after_a_step=partial(hosts.delay, seconds)))
+        hosts.mend()
+        break_at_moments(count, hosts, folder, {"drops all": lambda: hosts.tell("drop"),
+                                                f"delays by {3 * TIMEOUT} s": lambda: hosts.delay(3 * TIMEOUT)})
+
+
+PARTS = {"straight": straight, "wired": wired}
+
+
 def main():
     if os.geteuid() != 0:
         print("needs root, for network namespaces")
         return 1
     count = Count()
-    with tempfile.TemporaryDirectory(prefix="sluice-hosts-") as name, Hosts() as hosts:
+    with tempfile.TemporaryDirectory(prefix="sluice-hosts-") as name:
         folder = pathlib.Path(name)
         (folder / "data.txt").write_bytes((sluice.ROOT / "LICENSE").read_bytes()[:4000])
-        attempts(hosts, folder, count)
+        for part in sys.argv[1:] or PARTS:
+            PARTS[part](count, folder)
     print(f"{count.tried} tried, {count.survived} survived")
     return 0 if count.tried == count.survived else 1
 
