@@ -67,14 +67,16 @@ Status MpiPeers::measureClocks() {
                                    describe("measuring clocks", code));
 }
 
-MpiPeers::MpiPeers(const Session &opened)
-    : session(opened), outgoing(static_cast<size_t>(opened.size)) {}
+MpiPeers::MpiPeers(const Session &opened, const LauncherWatch &ofLauncher)
+    : session(opened), watch(ofLauncher),
+      outgoing(static_cast<size_t>(opened.size)) {}
 
 Status MpiPeers::connect(std::unique_ptr<Peers> &peers) {
+  const LauncherWatch watch;
   const Session *opened = nullptr;
   if (Status s = mpi::session(opened); !s.ok())
     return s;
-  std::unique_ptr<MpiPeers> made(new MpiPeers(*opened));
+  std::unique_ptr<MpiPeers> made(new MpiPeers(*opened, watch));
   if (Status s = made->measureClocks(); !s.ok())
     return s;
   made->thread = std::thread([raw = made.get()] { raw->run(); });
@@ -135,6 +137,7 @@ void MpiPeers::run() {
   for (;;) {
     const bool moved = look();
     tick();
+    watch.look(nowNanoseconds());
     pause = moved ? kShortest : std::min(2 * pause, kLongest);
     std::unique_lock lock(mutex);
     allLeft = isSent();

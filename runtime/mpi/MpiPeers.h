@@ -12,6 +12,7 @@
 #define SLUICE_RUNTIME_MPI_MPIPEERS_H
 
 #include "runtime/Peers.h"
+#include "runtime/mpi/LauncherWatch.h"
 #include "runtime/mpi/Session.h"
 
 #include <atomic>
@@ -43,7 +44,7 @@ public:
   int64_t clockOffset() const override { return offset; }
 
 private:
-  explicit MpiPeers(const Session &opened);
+  MpiPeers(const Session &opened, const LauncherWatch &watch);
 
   /// What goes to one process: letters that wait, and those under way.
   struct Outgoing {
@@ -75,6 +76,7 @@ private:
   std::deque<Incoming> incoming; ///< of the thread alone, as is:
   std::deque<std::pair<Id, std::string>> unheard;
   int64_t nextPresence = 0;
+  LauncherWatch watch;
 
   std::mutex mutex; ///< guards `waiting` of all, and what follows
   std::condition_variable posted;

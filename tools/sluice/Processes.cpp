@@ -43,6 +43,7 @@ const std::atomic<int> &Processes::signal() const { return signalNoted; }
 
 void Processes::noteSignals() {
   std::signal(SIGTERM, noteSignal);
+  std::signal(SIGPIPE, SIG_IGN); // the launcher may go, and its pipes with it
   for (int number : {SIGINT, SIGHUP})
     if (std::signal(number, noteSignal) == SIG_IGN) // as by nohup
       std::signal(number, SIG_IGN);
