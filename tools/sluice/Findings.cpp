@@ -44,26 +44,39 @@ SourceLocation Subject::locate(std::optional<verify::OpPlace> place) const {
   return (*ops)[place->rank][place->index];
 }
 
-/// What is told beside a finding, each at its place.
-static std::vector<CsvNote> notesOn(const Subject &subject,
-                                    const verify::Result &result,
-                                    const verify::Finding &finding) {
-  if (subject.csv)
-    return notesOn(*subject.csv, subject.plan, result, finding);
-  std::vector<CsvNote> notes;
-  if (finding.meets)
-    notes.push_back({subject.opAt(*finding.meets) + " of rank " +
-                         std::to_string(finding.meets->rank) + " stands here",
-                     subject.locate(finding.meets)});
-  for (const verify::Step &step : finding.story)
-    notes.push_back({step.text, subject.locate(step.from)});
-  return notes;
-}
+namespace {
+/// What is told beside the findings of a result, each at its place.
+class Notes {
+public:
+  Notes(const Subject &of, const verify::Result &result) : subject(of) {
+    if (of.csv)
+      advice.emplace(*of.csv, of.plan, result);
+  }
+
+  std::vector<CsvNote> on(const verify::Finding &finding) {
+    if (advice)
+      return advice->on(finding);
+    std::vector<CsvNote> notes;
+    if (finding.meets)
+      notes.push_back({subject.opAt(*finding.meets) + " of rank " +
+                           std::to_string(finding.meets->rank) + " stands here",
+                       subject.locate(finding.meets)});
+    for (const verify::Step &step : finding.story)
+      notes.push_back({step.text, subject.locate(step.from)});
+    return notes;
+  }
+
+private:
+  const Subject &subject;
+  std::optional<CsvAdvice> advice;
+};
+} // namespace
 
 void tellFindings(const Subject &subject, const verify::Result &result,
                   Diagnostics &diagnostics) {
   constexpr unsigned kStories = 3; // of the others only who waits, and a fix
   unsigned deadlocks = 0;
+  Notes notes(subject, result);
   auto tell = [&](const verify::Finding &finding, bool isError) {
     std::string message = std::string(verify::findingKindName(finding.kind)) +
                           ": " + finding.message;
@@ -73,7 +86,7 @@ void tellFindings(const Subject &subject, const verify::Result &result,
                                : diagnostics.warning(where, std::move(message));
     if (finding.kind == verify::FindingKind::Deadlock && ++deadlocks > kStories)
       return;
-    for (CsvNote &note : notesOn(subject, result, finding))
+    for (CsvNote &note : notes.on(finding))
       told.note(std::move(note.message), note.where);
   };
   for (const verify::Finding &finding : result.errors)
@@ -117,8 +130,7 @@ static void writeNote(llvm::json::OStream &json, llvm::StringRef message,
 }
 
 static void writeFinding(llvm::json::OStream &json, const Subject &subject,
-                         const verify::Result &result,
-                         const verify::Finding &finding) {
+                         const verify::Finding &finding, Notes &notes) {
   json.attribute("kind",
                  llvm::StringRef(verify::findingKindName(finding.kind)));
   json.attribute("message", finding.message);
@@ -132,17 +144,18 @@ static void writeFinding(llvm::json::OStream &json, const Subject &subject,
       });
   });
   json.attributeArray("notes", [&] {
-    for (const CsvNote &note : notesOn(subject, result, finding))
+    for (const CsvNote &note : notes.on(finding))
       writeNote(json, note.message, note.where);
   });
 }
 
 static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
-                          const Subject &subject, const verify::Result &result,
-                          llvm::ArrayRef<verify::Finding> findings) {
+                          const Subject &subject,
+                          llvm::ArrayRef<verify::Finding> findings,
+                          Notes &notes) {
   json.attributeArray(key, [&] {
     for (const verify::Finding &finding : findings)
-      json.object([&] { writeFinding(json, subject, result, finding); });
+      json.object([&] { writeFinding(json, subject, finding, notes); });
   });
 }
 
@@ -179,6 +192,7 @@ static std::string p2pOf(const Arguments &arguments) {
 void writeFindingsJson(const Arguments &arguments, const Subject &subject,
                        const verify::Result &result, llvm::raw_ostream &out) {
   llvm::json::OStream json(out, 2);
+  Notes notes(subject, result);
   json.object([&] {
     json.attribute("ok", result.ok());
     json.attribute("ranks", subject.ranks());
@@ -198,8 +212,8 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     if (subject.file && !subject.csv && !subject.ops)
       writeFaults(json, subject.rowsAreRanks, *subject.file);
     else
-      writeFindings(json, "errors", subject, result, result.errors);
-    writeFindings(json, "warnings", subject, result, result.warnings);
+      writeFindings(json, "errors", subject, result.errors, notes);
+    writeFindings(json, "warnings", subject, result.warnings, notes);
   });
   out << '\n';
 }
