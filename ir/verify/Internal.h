@@ -274,7 +274,7 @@ deadlocksOf(const PlanIndex &index, const Options &options, uint64_t &effort);
 
 /// Tries what would mend the deadlocks of `result`, whose plan has as many
 /// `otherFaults`, and names it in their messages; if nothing was found, the
-/// least buffering in that of the first. `all`: no deadlock was left untold.
+/// least buffering in its advice. `all`: no deadlock was left untold.
 /// Proves changed plans again, as often as a fixed effort allows, once at
 /// least.
 void nameFixes(const Plan &plan, const Options &options, bool all,

@@ -23,6 +23,8 @@ public:
         finding(about),
         trials(kFewest + kEffort / (of.actions.list.size() + 1)) {}
 
+  bool isMoveTold = false; ///< of a WAIT_SEND
+
   /// Of the finding that is the `nth` of its kind.
   std::vector<CsvNote> take(size_t nth) {
     for (const verify::Step &each : finding.story)
@@ -33,7 +35,7 @@ public:
       trials = 0;
     switch (finding.kind) {
     case FindingKind::Deadlock:
-      mendDeadlock(nth);
+      mendDeadlock();
       break;
     case FindingKind::Duplicate:
       if (nth == 0 && finding.place)
@@ -101,29 +103,17 @@ private:
     return std::nullopt;
   }
 
-  void mendDeadlock(size_t nth) {
+  void mendDeadlock() {
     for (const Held &each : held)
-      if (helpsMoved(each))
+      if (helpsMoved(each)) {
+        isMoveTold = true;
         note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
              " behind " + csv.nameAt(each.op));
+      }
     if (finding.fix &&
         (finding.fix->orGrouped || finding.fix->move == verify::Move::Grouped))
       note("in one group: " + groupOf(*finding.fix),
            csv.locate(finding.fix->other));
-    if (nth == 0 && csv.orderHolds)
-      note(std::string(notes.size() > finding.story.size() || finding.fix
-                           ? "or "
-                           : "") +
-           "leave the messages of the file out" +
-           (waitsForSends() ? ", and its WAIT_SENDs" : "") +
-           ": they are then added in an order that holds (sluice compile SPEC "
-           "--emit=torch-csv-comms writes it, of a spec with pipeline: "
-           "{schedule: {csv: FILE}})");
-  }
-
-  bool waitsForSends() const {
-    return llvm::any_of(csv.actions.asides,
-                        [](const Aside &aside) { return !!sendOf(aside); });
   }
 
   /// An operation, and which of its row's asides holds it back.
@@ -207,7 +197,9 @@ std::vector<CsvNote> CsvAdvice::on(const verify::Finding &finding) {
       break;
     nth += other.kind == finding.kind;
   }
-  std::vector<CsvNote> notes = Notes(csv, plan, result, finding).take(nth);
+  Notes own(csv, plan, result, finding);
+  std::vector<CsvNote> notes = own.take(nth);
+  isMoveTold |= own.isMoveTold;
   if (finding.kind != FindingKind::Mismatch || !plan ||
       !csv.actions.hasMessages)
     return notes;
@@ -218,6 +210,28 @@ std::vector<CsvNote> CsvAdvice::on(const verify::Finding &finding) {
     llvm::append_range(notes, (*mends)[nth].changes);
   }
   return notes;
+}
+
+bool CsvAdvice::waitsForSends() const {
+  return llvm::any_of(csv.actions.asides,
+                      [](const Aside &aside) { return !!sendOf(aside); });
+}
+
+std::string CsvAdvice::onDeadlocks() const {
+  bool deadlocks = llvm::any_of(result.errors, [](const auto &finding) {
+    return finding.kind == FindingKind::Deadlock;
+  });
+  bool fixed = isMoveTold || llvm::any_of(result.errors, [](const auto &each) {
+                 return each.fix.has_value();
+               });
+  if (!deadlocks || !csv.orderHolds)
+    return "";
+  return std::string(fixed ? "or " : "") +
+         "leave the messages of the file out" +
+         (waitsForSends() ? ", and its WAIT_SENDs" : "") +
+         ": they are then added in an order that holds (sluice compile SPEC "
+         "--emit=torch-csv-comms writes it, of a spec with pipeline: "
+         "{schedule: {csv: FILE}})";
 }
 
 } // namespace sluice

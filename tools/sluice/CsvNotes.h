@@ -28,12 +28,18 @@ public:
   /// The story of a deadlock, a step a note, then the other end of a message
   /// and what would mend the fault. `finding` is one of the result's.
   std::vector<CsvNote> on(const verify::Finding &finding);
+  /// What else would mend the deadlocks, all of them; empty if nothing is
+  /// known, or there are none.
+  std::string onDeadlocks() const;
 
 private:
+  bool waitsForSends() const;
+
   const CsvSchedule &csv;
   const Plan *plan;
   const verify::Result &result;
   std::optional<std::vector<CsvMends>> mends; ///< of the mismatches, in order
+  bool isMoveTold = false;                    ///< of a WAIT_SEND
 };
 
 } // namespace sluice

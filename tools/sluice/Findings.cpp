@@ -48,7 +48,7 @@ namespace {
 /// What is told beside the findings of a result, each at its place.
 class Notes {
 public:
-  Notes(const Subject &of, const verify::Result &result) : subject(of) {
+  Notes(const Subject &of, const verify::Result &in) : subject(of), result(in) {
     if (of.csv)
       advice.emplace(*of.csv, of.plan, result);
   }
@@ -66,14 +66,28 @@ public:
     return notes;
   }
 
+  /// What is told of all deadlocks together, once those told one by one are.
+  std::vector<std::string> onDeadlocks() const {
+    std::vector<std::string> notes;
+    if (!result.advice.empty())
+      notes.push_back(result.advice);
+    if (std::string more = advice ? advice->onDeadlocks() : ""; !more.empty())
+      notes.push_back(std::move(more));
+    return notes;
+  }
+
 private:
   const Subject &subject;
+  const verify::Result &result;
   std::optional<CsvAdvice> advice;
 };
 } // namespace
 
-void tellFindings(const Subject &subject, const verify::Result &result,
-                  Diagnostics &diagnostics) {
+/// Tells each finding, of some deadlocks or of `all` the story; returns what is
+/// to be told of all deadlocks together.
+static std::vector<std::string> tellEach(const Subject &subject,
+                                         const verify::Result &result, bool all,
+                                         Diagnostics &diagnostics) {
   constexpr unsigned kStories = 3; // of the others only who waits, and a fix
   unsigned deadlocks = 0;
   Notes notes(subject, result);
@@ -84,7 +98,8 @@ void tellFindings(const Subject &subject, const verify::Result &result,
     SourceLocation where = subject.locate(finding.place);
     Diagnostic &told = isError ? diagnostics.error(where, std::move(message))
                                : diagnostics.warning(where, std::move(message));
-    if (finding.kind == verify::FindingKind::Deadlock && ++deadlocks > kStories)
+    if (finding.kind == verify::FindingKind::Deadlock &&
+        ++deadlocks > kStories && !all)
       return;
     for (CsvNote &note : notes.on(finding))
       told.note(std::move(note.message), note.where);
@@ -93,6 +108,14 @@ void tellFindings(const Subject &subject, const verify::Result &result,
     tell(finding, /*isError=*/true);
   for (const verify::Finding &finding : result.warnings)
     tell(finding, /*isError=*/false);
+  return notes.onDeadlocks();
+}
+
+void tellFindings(const Subject &subject, const verify::Result &result,
+                  Diagnostics &diagnostics) {
+  for (std::string &note :
+       tellEach(subject, result, /*all=*/false, diagnostics))
+    diagnostics.lastError().note(std::move(note));
 }
 
 //===----------------------------------------------------------------------===//
@@ -130,7 +153,8 @@ static void writeNote(llvm::json::OStream &json, llvm::StringRef message,
 }
 
 static void writeFinding(llvm::json::OStream &json, const Subject &subject,
-                         const verify::Finding &finding, Notes &notes) {
+                         const verify::Finding &finding, bool isFirstDeadlock,
+                         Notes &notes) {
   json.attribute("kind",
                  llvm::StringRef(verify::findingKindName(finding.kind)));
   json.attribute("message", finding.message);
@@ -146,6 +170,9 @@ static void writeFinding(llvm::json::OStream &json, const Subject &subject,
   json.attributeArray("notes", [&] {
     for (const CsvNote &note : notes.on(finding))
       writeNote(json, note.message, note.where);
+    if (isFirstDeadlock)
+      for (const std::string &note : notes.onDeadlocks())
+        writeNote(json, note, {});
   });
 }
 
@@ -153,9 +180,15 @@ static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
                           const Subject &subject,
                           llvm::ArrayRef<verify::Finding> findings,
                           Notes &notes) {
+  bool deadlocks = false;
   json.attributeArray(key, [&] {
-    for (const verify::Finding &finding : findings)
-      json.object([&] { writeFinding(json, subject, finding, notes); });
+    for (const verify::Finding &finding : findings) {
+      bool isOne = finding.kind == verify::FindingKind::Deadlock;
+      json.object([&] {
+        writeFinding(json, subject, finding, isOne && !deadlocks, notes);
+      });
+      deadlocks |= isOne;
+    }
   });
 }
 
@@ -301,12 +334,17 @@ void writeFindingsText(const Arguments &arguments, const Subject &subject,
     told.warnings.clear();
   if (subject.file) {
     Diagnostics shown = *subject.file;
+    std::vector<std::string> whole;
     if (subject.csv || subject.ops)
-      tellFindings(subject, told, shown);
+      whole = tellEach(subject, told, arguments.verbose, shown);
     out << shown.render();
+    for (const std::string &note : whole)
+      out << "note: " << note << '\n';
   } else {
     writePlain(subject, told.errors, "error", out);
     writePlain(subject, told.warnings, "warning", out);
+    if (!told.advice.empty())
+      out << "note: " << told.advice << '\n';
   }
   if (result.ok() && arguments.quiet)
     return;
