@@ -1,4 +1,4 @@
-//===- MemoryAdvice.cpp - Changes of a spec that would fit ----------------===//
+//===- compiler/MemoryAdvice.cpp - Changes of a spec that would fit -------===//
 //
 // A change is settings of keys of `pipeline` in the spec's own words, applied
 // by the reader of specs: what is found here and what a user then writes is the

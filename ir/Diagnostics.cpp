@@ -14,9 +14,9 @@ Diagnostic &Diagnostic::note(std::string text, SourceLocation where) {
 
 uint32_t Diagnostics::addSource(std::string name, std::string text) {
   Source source{std::move(name), std::move(text), {0}};
-  for (size_t i = 0; i < source.text.size(); ++i)
-    if (source.text[i] == '\n')
-      source.lineStarts.push_back(static_cast<uint32_t>(i + 1));
+  for (size_t end = source.text.find('\n'); end != std::string::npos;
+       end = source.text.find('\n', end + 1))
+    source.lineStarts.push_back(static_cast<uint32_t>(end + 1));
   sources.push_back(std::move(source));
   return static_cast<uint32_t>(sources.size() - 1);
 }

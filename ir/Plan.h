@@ -13,6 +13,7 @@
 #include "ir/Stage.h"
 #include "ir/Units.h"
 
+#include <cstring>
 #include <span>
 #include <string>
 #include <utility>
@@ -96,6 +97,19 @@ struct Operand {
   uint32_t access : 2; ///< an Access
 };
 static_assert(sizeof(Operand) == 4);
+/// An operand as a plan file has it: the buffer in the low bits, the access
+/// above them.
+inline constexpr uint32_t kOperandBuffer = (uint32_t(1) << 30) - 1;
+inline uint32_t wordOf(const Operand &of) {
+  uint32_t word;
+  std::memcpy(&word, &of, sizeof word);
+  return word;
+}
+inline Operand operandOf(uint32_t word) {
+  Operand of;
+  std::memcpy(&of, &word, sizeof of);
+  return of;
+}
 inline Operand operand(Id buffer, Access access) {
   return {buffer, static_cast<uint32_t>(access)};
 }

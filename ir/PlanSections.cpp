@@ -148,8 +148,7 @@ void encodeRank(const RankPlan &rank, FlatBufferBuilder &builder) {
   uint32_t *operands = nullptr;
   auto operandList =
       builder.CreateUninitializedVector(rank.operands.size(), &operands);
-  for (size_t i = 0; i < rank.operands.size(); ++i)
-    operands[i] = rank.operands[i].buffer | rank.operands[i].access << 30;
+  std::transform(rank.operands.begin(), rank.operands.end(), operands, wordOf);
   auto buffers =
       structs<BufferRecord>(builder, rank.buffers, [](const Buffer &buffer) {
         return BufferRecord(buffer.offset, buffer.bytes, buffer.stage,
@@ -353,9 +352,7 @@ bool decodeRank(std::span<const uint8_t> section, RankPlan &rank) {
     rank.streams.push_back(reader.string(stream));
   reader.structs(from->ops(), rank.ops, opFrom);
   reader.words(from->waits(), rank.waits);
-  reader.words(from->operands(), rank.operands, [](uint32_t word) {
-    return operand(word & 0x3fffffffu, static_cast<Access>(word >> 30));
-  });
+  reader.words(from->operands(), rank.operands, operandOf);
   reader.structs(from->buffers(), rank.buffers, [](const BufferRecord &buffer) {
     return Buffer{buffer.offset(), buffer.bytes(), buffer.stage(),
                   static_cast<BufferKind>(buffer.kind())};

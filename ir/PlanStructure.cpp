@@ -15,16 +15,19 @@ using Part = StructureFault::Part;
 
 namespace {
 
-/// One pass without branches, which the compiler makes a few vector
-/// instructions of.
+/// One pass without branches over whole words, which the compiler makes a few
+/// vector instructions of: the top bit of `wrong` tells whether some buffer is
+/// too high, or some access the fourth that two bits have, which means nothing.
 bool areOperandsFine(const RankPlan &list) {
-  bool wrong = false;
+  static_assert(static_cast<uint32_t>(Access::Update) == 2);
   auto buffers =
       static_cast<uint32_t>(std::min<size_t>(list.buffers.size(), kMaxCount));
-  for (Operand use : list.operands)
-    wrong |= (use.buffer >= buffers) |
-             (use.access > static_cast<uint32_t>(Access::Update));
-  return !wrong;
+  uint32_t wrong = 0;
+  for (const Operand &use : list.operands) {
+    uint32_t word = wordOf(use);
+    wrong |= (buffers - 1 - (word & kOperandBuffer)) | (word & word << 1);
+  }
+  return list.operands.empty() || (buffers != 0 && wrong >> 31 == 0);
 }
 
 /// Looks at one rank's list. Whether an operation is sound costs a few
@@ -35,12 +38,12 @@ public:
   RankChecker(const Plan &whole, Id self)
       : plan(whole), list(whole.ranks[self]), view(list), rank(self),
         stages(whole.stages.size()), channels(whole.channels.size()),
-        streams(list.streams.size()), operandsFine(areOperandsFine(list)) {}
+        microbatches(whole.microbatches), streams(list.streams.size()),
+        operandsFine(areOperandsFine(list)) {}
 
   bool checkList();
   bool checkBuffer(const Buffer &buffer);
-  /// True only if checkOp() would find nothing, in short.
-  bool isSound(uint32_t index) const;
+  template <typename Found> void findUnsound(Found found) const;
   bool checkOp(uint32_t index);
   std::string takeMessage() { return std::move(message); }
   bool findSplitGroups(const FaultSink &sink) const;
@@ -50,6 +53,9 @@ private:
     message = std::move(sentence);
     return false;
   }
+  /// True only if checkOp() would find nothing, in short; but for what
+  /// findUnsound() asks of all operands and of the first operation.
+  bool isSound(uint32_t index, size_t waitEnd, size_t operandEnd) const;
   bool checkRange(const char *what, size_t first, size_t next, size_t size);
   bool checkNames(const PlanOp &op);
   bool checkPath(const PlanOp &op, uint32_t firstOperand, size_t operandCount);
@@ -62,7 +68,7 @@ private:
   const RankPlan &list;
   ListView view;
   Id rank;
-  size_t stages, channels, streams; ///< how many
+  size_t stages, channels, microbatches, streams; ///< how many
   bool operandsFine; ///< all of them, so that none needs a look of its own
   std::string message;
 };
@@ -251,36 +257,50 @@ bool RankChecker::checkOperands(uint32_t index) {
   return true;
 }
 
-inline bool RankChecker::isSound(uint32_t index) const {
+inline bool RankChecker::isSound(uint32_t index, size_t waitEnd,
+                                 size_t operandEnd) const {
   const PlanOp &op = view.ops[index];
   if (static_cast<unsigned>(op.op) >= kOpCount || op.stage >= stages ||
       op.stream >= streams)
     return false;
   const OpInfo &kind = info(op.op);
-  if (kind.perMicrobatch ? op.microbatch >= plan.microbatches
+  if (kind.perMicrobatch ? op.microbatch >= microbatches
                          : op.microbatch != kNone)
     return false;
-  size_t waitEnd = view.waitEnd(index), operandEnd = view.operandEnd(index);
   if (op.firstWait > waitEnd || waitEnd > view.waitCount ||
-      op.firstOperand > operandEnd || operandEnd > view.operandCount ||
-      (index == 0 && (op.firstWait | op.firstOperand) != 0) || !operandsFine)
+      op.firstOperand > operandEnd || operandEnd > view.operandCount)
     return false;
   for (size_t wait = op.firstWait; wait < waitEnd; ++wait)
     if (view.waits[wait] >= index)
       return false;
-  if (isCollective(op.op))
+  if (kind.opClass == OpClass::Compute)
+    return op.stream == kComputeStream && op.channel == kNone;
+  if (kind.opClass != OpClass::Send && kind.opClass != OpClass::Receive)
     return false; // few: checkOp() looks
-  if (!isMessage(op.op))
-    return (op.stream == kComputeStream) != isCopy(op.op) &&
-           op.channel == kNone && (op.group == kNone || isCompute(op.op));
   if (op.stream == kComputeStream || op.channel >= channels ||
       operandEnd - op.firstOperand != 1)
     return false;
   const Channel &channel = plan.channels[op.channel];
-  bool send = isSend(op.op);
+  bool send = kind.opClass == OpClass::Send;
   return (send ? channel.source : channel.destination) == rank &&
          view.operands[op.firstOperand].access ==
              static_cast<uint32_t>(send ? Access::Read : Access::Write);
+}
+
+/// Calls `found` with each operation that is not sound.
+template <typename Found> void RankChecker::findUnsound(Found found) const {
+  if (view.opCount == 0)
+    return;
+  const PlanOp &first = view.ops[0];
+  bool fine = operandsFine && (first.firstWait | first.firstOperand) == 0;
+  auto last = static_cast<uint32_t>(view.opCount - 1);
+  for (uint32_t i = 0; i < last; ++i)
+    if (!isSound(i, view.ops[i + 1].firstWait, view.ops[i + 1].firstOperand) ||
+        !fine)
+      if (!found(i))
+        return;
+  if (!isSound(last, view.waitCount, view.operandCount) || !fine)
+    found(last);
 }
 
 bool RankChecker::checkOp(uint32_t index) {
@@ -321,11 +341,13 @@ void findRankFaults(const Plan &plan, Id rank, const FaultSink &sink) {
     if (!checker.checkBuffer(list.buffers[i]) &&
         !sink({Part::Buffer, i, checker.takeMessage()}))
       return;
-  for (uint32_t i = 0; i < list.ops.size(); ++i)
-    if (!checker.isSound(i) && !checker.checkOp(i) &&
-        !sink({Part::Op, i, checker.takeMessage()}))
-      return;
-  checker.findSplitGroups(sink);
+  bool heard = true;
+  checker.findUnsound([&](uint32_t i) {
+    heard = checker.checkOp(i) || sink({Part::Op, i, checker.takeMessage()});
+    return heard;
+  });
+  if (heard)
+    checker.findSplitGroups(sink);
 }
 
 //===----------------------------------------------------------------------===//

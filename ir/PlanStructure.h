@@ -44,6 +44,16 @@ struct ListView {
   size_t operandEnd(uint32_t at) const {
     return at + size_t(1) < opCount ? ops[at + 1].firstOperand : operandCount;
   }
+  /// One past the last operation of the group of operation `first`, which
+  /// begins it; of an operation outside of groups, one past itself.
+  uint32_t unitEnd(uint32_t first) const {
+    Id group = ops[first].group;
+    uint32_t end = first + 1;
+    if (group != kNone)
+      while (end < opCount && ops[end].group == group)
+        ++end;
+    return end;
+  }
   std::span<const uint32_t> waitsAt(uint32_t at) const {
     return {waits + ops[at].firstWait, waits + waitEnd(at)};
   }

@@ -1,4 +1,4 @@
-//===- Activations.cpp - Bytes that a transformer's layers save -----------===//
+//===- compiler/model/Activations.cpp - Bytes that layers save ------------===//
 //
 // h hidden, q = heads * head_dim, k = kv_heads * head_dim, a heads, T tokens of
 // a microbatch on one device: sequence * microbatch_size / context_parallel;

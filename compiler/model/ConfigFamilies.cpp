@@ -1,4 +1,4 @@
-//===- ConfigFamilies.cpp - The table of families -------------------------===//
+//===- compiler/model/ConfigFamilies.cpp - The table of families ----------===//
 //
 // Names and defaults of fields are those of the families' configuration classes
 // in Hugging Face's transformers.

@@ -1,4 +1,4 @@
-//===- Costs.cpp - Operations and bytes moved, kind by kind ---------------===//
+//===- compiler/model/Costs.cpp - Operations and bytes, kind by kind ------===//
 //
 // h hidden, f ffn, V vocabulary, s sequence, T tokens of a microbatch on one
 // device of the context group, t tensor_parallel, c context_parallel, e bytes

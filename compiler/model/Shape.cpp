@@ -1,4 +1,4 @@
-//===- Shape.cpp - A transformer's layers as matrices ---------------------===//
+//===- compiler/model/Shape.cpp - A transformer's layers as matrices ------===//
 //
 // h hidden, f ffn, q = heads * head_dim, k = kv_heads * head_dim. A linear
 // layer has a matrix and, where the spec says so, a bias.

@@ -1,4 +1,4 @@
-//===- Transformer.cpp - A transformer as layers with costs ---------------===//
+//===- compiler/model/Transformer.cpp - A transformer as costed layers ----===//
 //
 // Operations and bytes of each layer, and the times that follow: Costs.cpp. A
 // time that the profile gives is taken instead, messages and all.

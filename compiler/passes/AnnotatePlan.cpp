@@ -1,4 +1,4 @@
-//===- AnnotatePlan.cpp - What only the spec says of a plan --------------===//
+//===- compiler/passes/AnnotatePlan.cpp - What only the spec says of it ---===//
 //
 // Needs a spec and a plan. Writes into the plan what no operation follows from:
 // the model's name, the spec's file, its run section and its memory limit.

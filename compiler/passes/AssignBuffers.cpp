@@ -1,4 +1,4 @@
-//===- AssignBuffers.cpp - Buffers share the arena -----------------------===//
+//===- compiler/passes/AssignBuffers.cpp - Buffers share the arena --------===//
 //
 // Needs a plan. Promises the same operations in the same order on an arena in
 // which a buffer takes over bytes of others that have ended, as Packing.h lays

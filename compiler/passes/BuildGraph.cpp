@@ -1,4 +1,4 @@
-//===- BuildGraph.cpp - Operations of one step and their values ----------===//
+//===- compiler/passes/BuildGraph.cpp - A step's operations and values ----===//
 //
 // Needs stages, the data between them, and orders, which tell the backwards
 // that are split. Promises for every microbatch and

@@ -1,4 +1,4 @@
-//===- LowerSteps.cpp - The end of a step in a plan ----------------------===//
+//===- compiler/passes/LowerSteps.cpp - The end of a step in a plan -------===//
 //
 // What comes after the last computation: copies of a stage, replicas and tied
 // stages exchange their gradients, norms are summed, steps are taken, and what

@@ -1,4 +1,4 @@
-//===- LowerToPlan.cpp - Messages, streams, events and buffers -----------===//
+//===- compiler/passes/LowerToPlan.cpp - Messages, events and buffers -----===//
 //
 // Needs a graph, a schedule and its timing. Promises a plan that computes in
 // the schedule's order, with one message for each value and each other rank

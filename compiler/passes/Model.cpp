@@ -1,4 +1,4 @@
-//===- Model.cpp - The passes `build-model` and `partition` ---------------===//
+//===- compiler/passes/Model.cpp - Passes `build-model` and `partition` ---===//
 //
 // build-model: needs a spec, gives its layers. partition: cuts them into
 // as many stages as the schedule has, with the recompute policy of each, by a

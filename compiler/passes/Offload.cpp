@@ -1,4 +1,4 @@
-//===- Offload.cpp - What stages save goes to host memory and back -------===//
+//===- compiler/passes/Offload.cpp - Saved values to host memory and back -===//
 //
 // Needs a plan in which every value has a buffer of its own, as lower makes it,
 // and its stages' word on whether they are offloaded. Promises the same

@@ -1,4 +1,4 @@
-//===- RaisePlan.cpp - Graph, schedule and timing of a plan that was read -===//
+//===- compiler/passes/RaisePlan.cpp - Graph and schedule of a read plan --===//
 #include "compiler/Compilation.h"
 #include "compiler/passes/GraphBuilder.h"
 #include "compiler/passes/PassManager.h"

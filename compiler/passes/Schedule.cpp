@@ -1,4 +1,4 @@
-//===- Schedule.cpp - From the choice of a schedule to its order ---------===//
+//===- compiler/passes/Schedule.cpp - From a schedule's name to its order -===//
 //
 // choose-schedule: needs a spec, finds the row of its schedule (or reads the
 // orders that it gives) and places the stages; fails where the schedule does

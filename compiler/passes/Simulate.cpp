@@ -1,4 +1,4 @@
-//===- Simulate.cpp - The pass `simulate` --------------------------------===//
+//===- compiler/passes/Simulate.cpp - The pass `simulate` -----------------===//
 //
 // Needs a graph and a schedule without cycles; gives its timing under the
 // cluster's cost model. Fails on a makespan beyond what a time can hold.

@@ -1,4 +1,4 @@
-//===- Verify.cpp - The pass `verify-plan` -------------------------------===//
+//===- compiler/passes/Verify.cpp - The pass `verify-plan` ----------------===//
 //
 // Needs a plan. Fails if ir/verify objects: with the numbers and the place in
 // the spec where the plan is over its memory limit, else with the finding's

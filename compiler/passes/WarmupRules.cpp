@@ -1,4 +1,4 @@
-//===- WarmupRules.cpp - Counts by derivation ----------------------------===//
+//===- compiler/passes/WarmupRules.cpp - Counts by derivation -------------===//
 //
 // Rank r runs F(w_r + k), B(k), F(w_r + k + 1), …. The forward goes on to rank
 // j, whose order puts B(w_r + k + 1 - w_j) behind it, and the gradient comes

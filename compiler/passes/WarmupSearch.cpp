@@ -1,4 +1,4 @@
-//===- WarmupSearch.cpp - `warmup: auto` ---------------------------------===//
+//===- compiler/passes/WarmupSearch.cpp - `warmup: auto` ------------------===//
 //
 // Counts by measure instead of by the book. Tried are the book's, the derived
 // ones (WarmupRules.cpp) for periods from the shortest on, and twice those; a

@@ -1,4 +1,4 @@
-//===- BreadthFirst.cpp - Each chunk runs all microbatches ---------------===//
+//===- compiler/schedules/BreadthFirst.cpp - Chunk by chunk ---------------===//
 //
 // Looped BFS, Lamy-Poirier, arXiv 2211.05953: GPipe over v stages per rank,
 // bubble (p-1)(F+B)/v, all microbatches in flight. Backwards are in order of

@@ -1,4 +1,4 @@
-//===- Chimera.cpp - 1F1B in both directions -----------------------------===//
+//===- compiler/schedules/Chimera.cpp - 1F1B in both directions -----------===//
 //
 // Li and Hoefler, arXiv 2107.06925: two copies of the stages, the second
 // mirrored. Units of p microbatches, p/2 in each direction, follow each other.

@@ -1,4 +1,4 @@
-//===- DualPipe.cpp - Two pipelines that face each other -----------------===//
+//===- compiler/schedules/DualPipe.cpp - Two pipelines face to face -------===//
 //
 // DeepSeek-AI, arXiv 2412.19437: two copies of the stages, the second mirrored,
 // half of the microbatches each; a forward of one runs together with a backward

@@ -1,4 +1,4 @@
-//===- DualPipeV.cpp - DualPipe cut in half ------------------------------===//
+//===- compiler/schedules/DualPipeV.cpp - DualPipe cut in half ------------===//
 //
 // Two chunks per rank in a V in place of DualPipe's two copies (sail-sg and
 // DeepSeek-AI, "DualPipeV"): the bubble of a DualPipe on 2p ranks, parameters

@@ -1,4 +1,4 @@
-//===- Eager.cpp - 1F1B with forwards enough to hide messages ------------===//
+//===- compiler/schedules/Eager.cpp - 1F1B whose forwards hide messages ---===//
 //
 // Of the kind that JAX-based pipelines use: twice the warmup of 1F1B, so that
 // with a message time C up to half of F + B the bubble stays

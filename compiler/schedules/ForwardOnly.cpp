@@ -1,4 +1,4 @@
-//===- ForwardOnly.cpp - Inference: no backward at all -------------------===//
+//===- compiler/schedules/ForwardOnly.cpp - Inference: no backward at all -===//
 #include "compiler/schedules/Schedules.h"
 
 namespace sluice {

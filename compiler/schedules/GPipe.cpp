@@ -1,4 +1,4 @@
-//===- GPipe.cpp - All forwards, then all backwards ----------------------===//
+//===- compiler/schedules/GPipe.cpp - All forwards, then all backwards ----===//
 //
 // Huang et al., arXiv 1811.06965. Bubble (p-1)(F+B) with equal stages; every
 // rank holds all m microbatches in flight.

@@ -1,4 +1,4 @@
-//===- Hanayo.cpp - Waves over a V of many turns -------------------------===//
+//===- compiler/schedules/Hanayo.cpp - Waves over a V of many turns -------===//
 //
 // Liu et al., arXiv 2308.15762: v/2 waves, each down the ranks and up again, so
 // v is even and a rank holds v stages of a zigzag. The paper gives the order by

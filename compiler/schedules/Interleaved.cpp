@@ -1,4 +1,4 @@
-//===- Interleaved.cpp - 1F1B over several chunks of a rank --------------===//
+//===- compiler/schedules/Interleaved.cpp - 1F1B over a rank's chunks -----===//
 //
 // Narayanan et al., arXiv 2104.04473: with v stages per rank, s on rank s mod
 // p, the bubble is (p-1)(F+B)/v. A chunk runs a group of N microbatches before

@@ -1,4 +1,4 @@
-//===- OneFOneB.cpp - A backward as soon as there is one -----------------===//
+//===- compiler/schedules/OneFOneB.cpp - Backwards as soon as can be ------===//
 //
 // PipeDream-flush, Narayanan et al., arXiv 2006.09503: after its warmup a rank
 // alternates forward and backward. The bubble is GPipe's, (p-1)(F+B) with equal

@@ -1,4 +1,4 @@
-//===- Paired.cpp - Forwards, pairs, backwards ---------------------------===//
+//===- compiler/schedules/Paired.cpp - Forwards, pairs, backwards ---------===//
 //
 // One program for all schedules that differ in their count and placement only:
 // `warmup` forwards, then a forward and a backward in turn, then the backwards

@@ -1,4 +1,4 @@
-//===- VHalf.cpp - Half the activations of 1F1B --------------------------===//
+//===- compiler/schedules/VHalf.cpp - Half the activations of 1F1B --------===//
 //
 // Qi et al., arXiv 2405.15362: chunks in a V whose forwards and backwards
 // follow each other at such distances that ⌊(p+2)/2⌋ microbatches in flight

@@ -1,4 +1,4 @@
-//===- VMin.cpp - A third of the activations of 1F1B ---------------------===//
+//===- compiler/schedules/VMin.cpp - A third of the activations of 1F1B ---===//
 //
 // Qi et al., arXiv 2405.15362: the V whose lifespans are shortest; ⌊(p+4)/3⌋
 // microbatches in flight. With F = I = W the bubble is 2p - 2.5 at most, 2p -

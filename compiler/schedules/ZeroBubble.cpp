@@ -1,4 +1,4 @@
-//===- ZeroBubble.cpp - Weight gradients put off -------------------------===//
+//===- compiler/schedules/ZeroBubble.cpp - Weight gradients put off -------===//
 //
 // Qi et al., arXiv 2401.10241: the backward is split, and a rank puts off as
 // many W as it has fewer warmup forwards than the first one, to the end, where

@@ -1,4 +1,4 @@
-//===- ZeroBubbleV.cpp - Zero bubble at the memory of 1F1B ---------------===//
+//===- compiler/schedules/ZeroBubbleV.cpp - Zero bubble in 1F1B's memory --===//
 //
 // Qi et al., arXiv 2401.10241: two chunks per rank in a V, so that a microbatch
 // turns round on the last rank and its loss is on rank 0. With F = I = W and

@@ -1,4 +1,4 @@
-//===- LowerBound.cpp - Bounds of makespan and span ----------------------===//
+//===- compiler/simulate/LowerBound.cpp - Bounds of makespan and span -----===//
 //
 // Derived from what one rank must wait for; after the reasoning in Qi et al.,
 // "Zero Bubble Pipeline Parallelism" (arXiv 2401.10241) and "Pipeline

@@ -1,4 +1,4 @@
-//===- ConfigKeys.cpp - model.config: a config.json as a transformer ------===//
+//===- compiler/spec/ConfigKeys.cpp - A config.json as a transformer ------===//
 //
 // The file is checked as JSON, then read as YAML, of which JSON is a part: so
 // every value has its place, and its range is checked by the same rows as if it

@@ -1,4 +1,4 @@
-//===- ModelKeys.cpp - The keys of the section model ---------------------===//
+//===- compiler/spec/ModelKeys.cpp - The keys of the section model --------===//
 #include "compiler/spec/Sections.h"
 
 namespace sluice {

@@ -1,4 +1,4 @@
-//===- PipelineKeys.cpp - The keys of the section pipeline ---------------===//
+//===- compiler/spec/PipelineKeys.cpp - The keys of the section pipeline --===//
 #include "compiler/spec/LayoutString.h"
 #include "compiler/spec/Sections.h"
 

@@ -1,4 +1,4 @@
-//===- ProfileKeys.cpp - The keys of a file of measured times ------------===//
+//===- compiler/spec/ProfileKeys.cpp - Keys of a file of measured times ---===//
 //
 //   sluice_profile: 1
 //   measured: {device: h100, microbatch_size: 1, tensor_parallel: 8}

@@ -1,4 +1,4 @@
-//===- Sections.cpp - The keys of a spec, its cluster and its run --------===//
+//===- compiler/spec/Sections.cpp - Keys of a spec, its cluster, its run --===//
 //
 // The keys of model and of pipeline have files of their own. A key that is to
 // exist but does not yet has a row without a reader, or with the `only` value

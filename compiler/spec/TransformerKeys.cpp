@@ -1,4 +1,4 @@
-//===- TransformerKeys.cpp - The keys of model.transformer ---------------===//
+//===- compiler/spec/TransformerKeys.cpp - The keys of model.transformer --===//
 #include "compiler/spec/Sections.h"
 #include "ir/Words.h"
 

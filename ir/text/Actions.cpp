@@ -2,6 +2,7 @@
 #include "ir/text/Faults.h"
 
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallString.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringRef.h"
 
@@ -32,6 +33,13 @@ const AsideInfo &info(AsideKind kind) {
   return kAsides[static_cast<unsigned>(kind)];
 }
 
+/// trim(), at once where there is nothing to trim.
+llvm::StringRef trimmed(llvm::StringRef text) {
+  bool isTrimmed = text.empty() || (!llvm::isSpace(text.front()) &&
+                                    !llvm::isSpace(text.back()));
+  return isTrimmed ? text : text.trim();
+}
+
 /// What `text` is that is no operation; its places in the lists are not set.
 std::optional<Aside> parseAside(llvm::StringRef text) {
   llvm::StringRef type = text.ltrim("0123456789");
@@ -42,10 +50,10 @@ std::optional<Aside> parseAside(llvm::StringRef text) {
     // Numbers are those of an operation; one without a microbatch gets one.
     llvm::StringRef microbatch = type.drop_front(each.text.size());
     Op op = each.send.value_or(Op::Forward);
-    std::string name = (stage + sluice::info(op).text + microbatch).str();
-    if (!each.send)
-      name += "0";
-    std::optional<OpRef> ref = parseOpName(name);
+    llvm::SmallString<64> name(stage);
+    name += sluice::info(op).text;
+    name += each.send ? microbatch : llvm::StringRef("0");
+    std::optional<OpRef> ref = parseOpName(std::string_view(name.str()));
     if (ref && (each.send || microbatch.empty()))
       return Aside{ref->stage, each.send ? ref->microbatch : kNone, 0, 0,
                    static_cast<AsideKind>(&each - kAsides)};
@@ -188,7 +196,7 @@ private:
 
   /// A cell without the blanks and quotes around it.
   llvm::StringRef inside(llvm::StringRef cell) const {
-    llvm::StringRef inner = cell.trim();
+    llvm::StringRef inner = trimmed(cell);
     if (separator == ',' && inner.size() > 1 && inner.front() == '"' &&
         inner.back() == '"')
       inner = inner.drop_front().drop_back().trim();
@@ -247,7 +255,7 @@ private:
     for (bool more = true; more;) {
       size_t end = inner.find(';');
       more = end != llvm::StringRef::npos;
-      good &= action(inner.substr(0, end).trim(), groups);
+      good &= action(trimmed(inner.substr(0, end)), groups);
       inner = more ? inner.drop_front(end + 1) : "";
     }
     ++groups;

@@ -61,6 +61,13 @@ constexpr Ending endingOf(Op op) {
   return NoEnding;
 }
 
+constexpr auto kEndingOf = [] {
+  std::array<Ending, kOpCount> endings{};
+  for (unsigned op = 0; op < kOpCount; ++op)
+    endings[op] = endingOf(static_cast<Op>(op));
+  return endings;
+}();
+
 class Completeness {
 public:
   Completeness(const PlanIndex &of, Report &to)
@@ -88,6 +95,7 @@ private:
     Id rank = kNone;       ///< the rank that the rest is about
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
+    Ending first = NoEnding;                 ///< of those in `has`
     /// Positions of what sums its gradients over ranks, and of what gathers
     /// its parameters, if there is such.
     uint32_t reducedAt = kNone, gatheredAt = kNone;
@@ -139,13 +147,13 @@ private:
   }
 
   void checkRank(Id r) {
-    const RankPlan &rank = plan.ranks[r];
+    ListView list(plan.ranks[r]);
     stagesHere.clear();
-    for (uint32_t at = 0; at < rank.ops.size(); ++at) {
-      const PlanOp &op = rank.ops[at];
+    for (uint32_t at = 0; at < list.opCount; ++at) {
+      const PlanOp &op = list.ops[at];
       if (isCopy(op.op))
         move(op, {r, at});
-      Ending ending = endingOf(op.op);
+      Ending ending = kEndingOf[static_cast<unsigned>(op.op)];
       if (ending == NoEnding && !isCompute(op.op))
         continue;
       StageState &state = stageState[op.stage];
@@ -360,6 +368,7 @@ private:
       if (state.has[later])
         standsAfter(op, kEndings[later], place);
     state.has[ending] = true;
+    state.first = std::min(state.first, ending);
   }
 
   void standsAfter(const PlanOp &op, Op earlier, OpPlace place) {
@@ -369,9 +378,8 @@ private:
 
   void compute(StageState &state, const PlanOp &op, OpPlace place) {
     state.gradient |= op.op == Op::Backward || op.op == Op::BackwardWeight;
-    if (auto first = std::find(state.has.begin(), state.has.end(), true);
-        first != state.has.end())
-      standsAfter(op, kEndings[first - state.has.begin()], place);
+    if (state.first != NoEnding)
+      standsAfter(op, kEndings[state.first], place);
     cells.add({op.op, op.stage, op.microbatch}, place);
   }
 

@@ -18,14 +18,7 @@ RankFlow::RankFlow(const PlanIndex &of, Report &to) : index(of), report(to) {
 }
 
 void RankFlow::prepare() {
-  uint8_t most = 0;
-  for (const PlanOp &op : std::span(list.ops, list.opCount))
-    most = std::max(most, op.stream);
-  streams = (size_t(most) + kLanes) / kLanes * kLanes;
-  // Every row but the first is written before it is read.
-  ends.resize((list.opCount + 1) * streams);
-  std::fill_n(ends.begin(), streams, 0);
-  last.assign(streams, 0);
+  clocks.reset(list);
   content.assign(list.bufferCount, {});
   lastGradients.clear();
   shared.clear();
@@ -65,63 +58,14 @@ void RankFlow::checkPersistent() {
 }
 
 //===----------------------------------------------------------------------===//
-// Happens-before
+// Uses of buffers
 //===----------------------------------------------------------------------===//
-
-/// Clocks have a multiple of kLanes entries, so that the compiler can take
-/// several at a time; operations are few enough for signed comparison, which
-/// every processor has for vectors.
-inline void RankFlow::joinClock(const uint32_t *other) {
-  for (size_t s = 0; s < streams; s += kLanes) {
-    int32_t mine[kLanes], theirs[kLanes];
-    std::memcpy(mine, clock + s, sizeof mine);
-    std::memcpy(theirs, other + s, sizeof theirs);
-    for (size_t lane = 0; lane < kLanes; ++lane)
-      mine[lane] = mine[lane] > theirs[lane] ? mine[lane] : theirs[lane];
-    std::memcpy(clock + s, mine, sizeof mine);
-  }
-}
-
-/// Copies a clock to another row.
-inline void RankFlow::copyClock(const uint32_t *from, uint32_t *to) const {
-  for (size_t s = 0; s < streams; s += kLanes)
-    std::memcpy(to + s, from + s, kLanes * sizeof *to);
-}
-
-/// A unit starts after what was last on its streams and what it waits for.
-inline void RankFlow::startUnit(uint32_t first, uint32_t end) {
-  clock = endOf(first);
-  copyClock(&ends[last[list.ops[first].stream] * streams], clock);
-  joinWaits(first, first);
-  for (uint32_t at = first + 1; at < end; ++at) {
-    joinClock(&ends[last[list.ops[at].stream] * streams]);
-    joinWaits(at, first);
-  }
-}
-
-/// Joins what operation `at` of the unit from `first` waits for. A wait inside
-/// the unit is a deadlock, told elsewhere.
-inline void RankFlow::joinWaits(uint32_t at, uint32_t first) {
-  for (uint32_t wait : list.waitsAt(at))
-    if (wait < first)
-      joinClock(endOf(wait));
-}
-
-inline void RankFlow::endUnit(uint32_t first, uint32_t end) {
-  for (uint32_t at = first; at < end; ++at) {
-    uint8_t stream = list.ops[at].stream;
-    last[stream] = at + 1;
-    clock[stream] = at + 1;
-  }
-  for (uint32_t at = first + 1; at < end; ++at)
-    copyClock(clock, endOf(at));
-}
 
 /// allEnded() of a buffer with a row.
 bool RankFlow::sharedEnded(const Content &of) const {
-  const uint32_t *lastUse = &shared[size_t(of.lastUse) * streams];
-  for (size_t s = 0; s < streams; ++s)
-    if (lastUse[s] > clock[s])
+  const uint32_t *lastUse = &shared[size_t(of.lastUse) * clocks.width()];
+  for (size_t s = 0; s < clocks.width(); ++s)
+    if (lastUse[s] > clocks[s])
       return false;
   return true;
 }
@@ -130,9 +74,9 @@ bool RankFlow::sharedEnded(const Content &of) const {
 uint32_t RankFlow::notEnded(const Content &of) const {
   if (!of.isShared)
     return of.lastUse - 1;
-  const uint32_t *lastUse = &shared[size_t(of.lastUse) * streams];
+  const uint32_t *lastUse = &shared[size_t(of.lastUse) * clocks.width()];
   size_t s = 0;
-  while (lastUse[s] <= clock[s])
+  while (lastUse[s] <= clocks[s])
     ++s;
   return lastUse[s] - 1;
 }
@@ -140,13 +84,13 @@ uint32_t RankFlow::notEnded(const Content &of) const {
 /// Notes a use in the buffer's row, which it gets if it has none.
 void RankFlow::share(uint32_t at, Content &of) {
   if (!of.isShared) {
-    auto row = static_cast<uint32_t>(shared.size() / streams);
-    shared.resize(shared.size() + streams, 0);
-    shared[row * streams + of.useStream] = of.lastUse;
+    auto row = static_cast<uint32_t>(shared.size() / clocks.width());
+    shared.resize(shared.size() + clocks.width(), 0);
+    shared[row * clocks.width() + of.useStream] = of.lastUse;
     of.lastUse = row;
     of.isShared = true;
   }
-  shared[size_t(of.lastUse) * streams + list.ops[at].stream] = at + 1;
+  shared[size_t(of.lastUse) * clocks.width() + list.ops[at].stream] = at + 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -291,7 +235,8 @@ inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
                                            : 0;
 }
 
-void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
+[[gnu::always_inline]] inline void RankFlow::readValue(uint32_t at, Id buffer,
+                                                       Access access, Id what) {
   const PlanOp &op = list.ops[at];
   Content &value = content[buffer];
   // If all uses have ended, so has the writing.
@@ -303,7 +248,8 @@ void RankFlow::readValue(uint32_t at, Id buffer, Access access, Id what) {
     value.writer = at;
 }
 
-void RankFlow::writeValue(uint32_t at, Id buffer, Id what) {
+[[gnu::always_inline]] inline void RankFlow::writeValue(uint32_t at, Id buffer,
+                                                        Id what) {
   const PlanOp &op = list.ops[at];
   const Buffer &used = list.buffers[buffer];
   Content &value = content[buffer];
@@ -515,18 +461,28 @@ void RankFlow::check(Id which) {
   list = ListView(index.plan.ranks[which]);
   prepare();
   checkPersistent();
-  Id begin = index.firstOp[rank];
-  matches = index.matches.data() + begin;
-  for (Id unit = index.firstUnit[rank]; unit < index.firstUnit[rank + 1];
-       ++unit) {
-    auto [first, end] = index.members(unit);
-    startUnit(first - begin, end - begin);
-    for (uint32_t at = first - begin; at < end - begin; ++at)
+  matches = index.matches.data() + index.firstOp[rank];
+  // The usual widths, whose loops need not count then.
+  switch (clocks.width()) {
+  case 4:
+    return walk<4>();
+  case 8:
+    return walk<8>();
+  default:
+    return walk<0>();
+  }
+}
+
+template <size_t Width> void RankFlow::walk() {
+  for (uint32_t first = 0, end = 0; first < list.opCount; first = end) {
+    end = list.unitEnd(first);
+    clocks.startUnit<Width>(first, end);
+    for (uint32_t at = first; at < end; ++at)
       if (carriesEdge(list.ops[at].op))
         checkMessage(at);
       else
         checkCompute(at);
-    endUnit(first - begin, end - begin);
+    clocks.endUnit<Width>(first, end);
   }
 }
 

@@ -1,14 +1,14 @@
 //===- ir/verify/Flow.h - Values and bytes of one rank --------------------===//
 //
 // Walks a rank's list once, in list order. Happens-before within the rank is
-// kept as vector clocks: of each operation, how many operations of each stream
-// have surely ended when it starts. Whatever happens before an operation stands
+// kept as vector clocks (Clocks.h). Whatever happens before an operation stands
 // before it in the list, so one walk sees every value made before it is used.
 //
 //===----------------------------------------------------------------------===//
 #ifndef SLUICE_IR_VERIFY_FLOW_H
 #define SLUICE_IR_VERIFY_FLOW_H
 
+#include "ir/verify/Clocks.h"
 #include "ir/verify/Internal.h"
 #include "ir/verify/Occupancy.h"
 #include "ir/verify/Rights.h"
@@ -68,10 +68,11 @@ private:
     Id microbatch = kNone;
     uint32_t writer = kNone; ///< position of the operation, kNone before any
     uint32_t lastUse = 0;    ///< position + 1, 0 before any; or the row
-    uint8_t useStream = 0;   ///< of the last use
-    bool alive = false;      ///< written, and all bytes still its own
-    bool leftKept = false;   ///< of Saved: who left it has left a Kept too
-    bool isShared = false;   ///< lastUse is a row of `shared`
+    /// Of the last use. No byte: one may alias whatever the walk holds.
+    uint16_t useStream = 0;
+    bool alive = false;    ///< written, and all bytes still its own
+    bool leftKept = false; ///< of Saved: who left it has left a Kept too
+    bool isShared = false; ///< lastUse is a row of `shared`
   };
   /// Kinds of buffers that hold values stand behind those that hold state.
   static constexpr unsigned kFirstValue = kindsBefore(BufferClass::Value);
@@ -109,23 +110,18 @@ private:
   void prepare();
   void checkPersistent();
 
-  uint32_t *endOf(uint32_t op) { return &ends[(op + size_t(1)) * streams]; }
-  void joinClock(const uint32_t *other);
-  void copyClock(const uint32_t *from, uint32_t *to) const;
-  void startUnit(uint32_t first, uint32_t end);
-  void joinWaits(uint32_t at, uint32_t first);
-  void endUnit(uint32_t first, uint32_t end);
-  bool hasEnded(uint32_t op) const { return op < clock[list.ops[op].stream]; }
+  template <size_t Width> void walk();
+  bool hasEnded(uint32_t op) const { return op < clocks[list.ops[op].stream]; }
   /// Whether all uses of a buffer so far have ended when the unit starts.
   bool allEnded(const Content &of) const {
-    return of.isShared ? sharedEnded(of) : of.lastUse <= clock[of.useStream];
+    return of.isShared ? sharedEnded(of) : of.lastUse <= clocks[of.useStream];
   }
   bool sharedEnded(const Content &of) const;
   uint32_t notEnded(const Content &of) const;
   void touch(uint32_t at, Content &of) {
     uint8_t stream = list.ops[at].stream;
     if (of.isShared ||
-        (of.useStream != stream && of.lastUse > clock[of.useStream]))
+        (of.useStream != stream && of.lastUse > clocks[of.useStream]))
       return share(at, of);
     of.lastUse = at + 1;
     of.useStream = stream;
@@ -137,8 +133,9 @@ private:
   /// Whether operation `at` has used a buffer before.
   bool isUsedBy(uint32_t at, const Content &of) const {
     uint32_t use =
-        of.isShared ? shared[size_t(of.lastUse) * streams + list.ops[at].stream]
-                    : of.lastUse;
+        of.isShared
+            ? shared[size_t(of.lastUse) * clocks.width() + list.ops[at].stream]
+            : of.lastUse;
     return use == at + 1;
   }
   void use(Uses &uses, Operand operand);
@@ -207,20 +204,12 @@ private:
       report.error(kind, OpPlace{rank, at}, text());
   }
 
-  static constexpr size_t kLanes = 4;
-
   const PlanIndex &index;
   Report &report;
   Id rank = 0;
   ListView list;
   const Match *matches = nullptr; ///< of the rank's operations
-  size_t streams = kLanes;        ///< entries of a clock, a multiple of kLanes
-  /// Per operation its clock: of each stream, one past the position of the
-  /// last operation that has surely ended. While its unit is at hand, when the
-  /// unit starts; later, at its end. The first row is that of the beginning.
-  std::vector<uint32_t> ends;
-  uint32_t *clock = nullptr;    ///< the unit at hand: row of its first
-  std::vector<uint32_t> last;   ///< per stream: row of its last operation
+  Clocks clocks;
   std::vector<Content> content; ///< per buffer
   std::vector<uint32_t> shared; ///< rows of last uses + 1, one per stream
   std::vector<std::pair<Id, Id>>

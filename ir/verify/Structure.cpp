@@ -2,6 +2,7 @@
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 namespace sluice::verify {
@@ -144,16 +145,24 @@ private:
     for (uint32_t at = 0; at < list.opCount; ++at) {
       const PlanOp &op = list.ops[at];
       hasGroups |= op.group != kNone;
-      index.hasStep |= op.op == Op::OptimizerStep;
-      index.hasNorms |=
-          op.op == Op::NormGradients || op.op == Op::AllReduceNorms;
-      index.hasCollectives |= isCollective(op.op);
-      if (!isCommunication(op.op))
+      OpClass kind = info(op.op).opClass;
+      if (kind == OpClass::Compute)
         continue;
-      checkCommunication(list, r, at);
-      if (isMessage(op.op))
-        ++(isSend(op.op) ? index.ends[op.channel].sends
-                         : index.ends[op.channel].receives);
+      bool isMessage = kind == OpClass::Send || kind == OpClass::Receive;
+      if (!isMessage) {
+        index.hasStep |= op.op == Op::OptimizerStep;
+        index.hasNorms |=
+            op.op == Op::NormGradients || op.op == Op::AllReduceNorms;
+        if (kind != OpClass::Collective)
+          continue;
+        index.hasCollectives = true;
+      }
+      checkCommunication(list, r, at,
+                         isMessage ? plan.channels[op.channel].communicator
+                                   : plan.collectives[op.channel].communicator);
+      if (isMessage)
+        ++(kind == OpClass::Send ? index.ends[op.channel].sends
+                                 : index.ends[op.channel].receives);
     }
     index.hasGroups |= hasGroups;
     if (hasGroups)
@@ -161,7 +170,7 @@ private:
   }
 
   /// The kind of buffer that a message or a collective uses.
-  static BufferKind payloadKind(Op op) {
+  static constexpr BufferKind payloadKind(Op op) {
     switch (info(op).payload) {
     case Payload::Activation:
       return BufferKind::Activation;
@@ -181,17 +190,24 @@ private:
   }
 
   /// Its operand is of the right kind; one stream per communicator.
-  void checkCommunication(const ListView &list, Id r, uint32_t at) {
+  void checkCommunication(const ListView &list, Id r, uint32_t at,
+                          Id communicator) {
+    static constexpr auto kPayloadKinds = [] {
+      std::array<BufferKind, kOpCount> kinds{};
+      for (unsigned op = 0; op < kOpCount; ++op)
+        kinds[op] = payloadKind(static_cast<Op>(op));
+      return kinds;
+    }();
     const PlanOp &op = list.ops[at];
-    BufferKind kind = payloadKind(op.op);
+    BufferKind kind = kPayloadKinds[static_cast<unsigned>(op.op)];
     if (list.buffers[list.operands[op.firstOperand].buffer].kind != kind)
       explainOperand(r, at, kind);
-    auto &[user, stream] = userOf[communicatorOf(op)];
+    auto &[user, stream] = userOf[communicator];
     if (user != r) {
       user = r;
       stream = op.stream;
     } else if (stream != op.stream) {
-      explainStream(r, at, stream);
+      explainStream(r, at, communicator, stream);
     }
   }
 
@@ -205,18 +221,13 @@ private:
                              std::string(info(kind).text));
   }
 
-  Id communicatorOf(const PlanOp &op) const {
-    return isMessage(op.op) ? plan.channels[op.channel].communicator
-                            : plan.collectives[op.channel].communicator;
-  }
-
-  void explainStream(Id r, uint32_t at, uint8_t stream) {
+  void explainStream(Id r, uint32_t at, Id communicator, uint8_t stream) {
     const PlanOp &op = plan.ranks[r].ops[at];
     fail(OpPlace{r, at}, nameOf(op) + " uses communicator " +
-                             std::to_string(communicatorOf(op)) +
-                             " on stream " + std::to_string(op.stream) +
-                             ", rank " + std::to_string(r) +
-                             " uses it on stream " + std::to_string(stream));
+                             std::to_string(communicator) + " on stream " +
+                             std::to_string(op.stream) + ", rank " +
+                             std::to_string(r) + " uses it on stream " +
+                             std::to_string(stream));
   }
 
   /// A group holds messages, or a forward and a backward.
@@ -271,7 +282,7 @@ private:
   bool checked; ///< what ir/PlanStructure.h asks for
   Report &report;
   /// Per communicator the last rank that uses it, and its stream.
-  std::vector<std::pair<Id, uint8_t>> userOf;
+  std::vector<std::pair<Id, uint16_t>> userOf;
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-//===- PackingTest.cpp - Lifetimes share bytes, and never at once ---------===//
+//===- tests/compiler/PackingTest.cpp - Lifetimes share bytes in turn -----===//
 #include "compiler/passes/Packing.h"
 #include "tests/Catch.h"
 

@@ -1,4 +1,4 @@
-//===- PartitionLayouts.cpp - Layouts as they are written -----------------===//
+//===- tests/compiler/PartitionLayouts.cpp - Layouts as they are written --===//
 //
 // Published layouts and what they come to; layout strings against the counts
 // that they were made of.

@@ -1,4 +1,4 @@
-//===- SpecFuzz.cpp - Random damage to specs -----------------------------===//
+//===- tests/compiler/SpecFuzz.cpp - Random damage to specs ---------------===//
 #include "compiler/model/Layer.h"
 #include "compiler/partition/Partition.h"
 #include "compiler/spec/Parser.h"

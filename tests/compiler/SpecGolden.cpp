@@ -1,4 +1,4 @@
-//===- SpecGolden.cpp - Whole messages of specs that are at fault --------===//
+//===- tests/compiler/SpecGolden.cpp - Whole messages of faulty specs -----===//
 //
 // tests/golden/spec/*.txt: input and expected messages in one file.
 //   === set KEY=VALUE      an override; any number

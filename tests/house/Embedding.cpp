@@ -1,4 +1,4 @@
-//===- Embedding.cpp - A trainer that embeds the runtime -----------------===//
+//===- tests/house/Embedding.cpp - A trainer that embeds the runtime ------===//
 //
 // Links the runtime and what that brings, nothing else: reads a plan file,
 // verifies it, runs it. embedding.py looks at what was linked.

@@ -122,7 +122,12 @@ def wrong_cases():
     for path, name, allowed in CASES:
         if allowed == bool(list(breaches_in(path, f"#include {name}\n"))):
             yield f"the rules {'refuse' if allowed else 'allow'} that {path} includes {name}"
-    for title, broken in (("//===- ir/A.h - B\n//----===//\n", True), ("//===- ir/A.h - B ----===//\n//\n", False)):
+    for title, broken in (
+        ("//===- ir/A.h - B\n//----===//\n", True),
+        ("//===- A.h - B ---===//\n//\n", True),
+        ("//===- ir/A.h - B ----===//\n//\n", False),
+        ("#include <vector>\n", False),
+    ):
         if broken != bool(list(broken_title("ir/A.h", title))):
             yield f"the rules take a title wrong: {title}"
 
@@ -133,13 +138,14 @@ def foreign_in(path, text):
             yield f"{path}:{number} cites what is not in the repository: {line.strip()}"
 
 
-# A header line too long for the formatter, which has broken it in two.
-BROKEN_TITLE = re.compile(r"\A//===-.*\n//[ -]*-===//")
+# The first line of a file that says what it is: its path, what it is, in one line.
+TITLE = re.compile(r"\A//===- (\S+) [^\n]*-?===//\n(?!//[ -]*-===//)")
 
 
 def broken_title(path, text):
-    if BROKEN_TITLE.search(text):
-        yield f"{path}: its first line is broken in two: {text.splitlines()[0]}"
+    title = TITLE.match(text)
+    if text.startswith("//===-") and (not title or title[1] != path):
+        yield f"{path}: its first line is not its path and what it is: {text.splitlines()[0]}"
 
 
 def undocumented_keys():

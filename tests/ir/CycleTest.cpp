@@ -1,4 +1,4 @@
-//===- CycleTest.cpp - The shortest cycle of a graph ---------------------===//
+//===- tests/ir/CycleTest.cpp - The shortest cycle of a graph -------------===//
 #include "ir/verify/Cycle.h"
 #include "tests/Catch.h"
 

@@ -1,4 +1,4 @@
-//===- DiagnosticsTest.cpp - How faults are shown ------------------------===//
+//===- tests/ir/DiagnosticsTest.cpp - How faults are shown ----------------===//
 #include "ir/Diagnostics.h"
 #include "tests/Catch.h"
 

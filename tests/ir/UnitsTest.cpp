@@ -1,4 +1,4 @@
-//===- UnitsTest.cpp - Times and sizes at their edges --------------------===//
+//===- tests/ir/UnitsTest.cpp - Times and sizes at their edges ------------===//
 #include "ir/Units.h"
 #include "tests/Catch.h"
 

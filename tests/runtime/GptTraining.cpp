@@ -1,4 +1,4 @@
-//===- tests/runtime/GptTraining.cpp - Training by hand through the C interface
+//===- tests/runtime/GptTraining.cpp - Training by hand -------------------===//
 #include "runtime/modules/gpt/Module.h"
 #include "tests/Catch.h"
 #include "tests/runtime/GptDriver.h"
