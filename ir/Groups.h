@@ -1,4 +1,4 @@
-//===- ir/Groups.h - Where a group of a list begins and ends --------------===//
+//===- ir/Groups.h - What a group of a list is and may hold --------------===//
 #ifndef SLUICE_IR_GROUPS_H
 #define SLUICE_IR_GROUPS_H
 
@@ -20,6 +20,16 @@ std::pair<size_t, size_t> groupExtent(size_t at, size_t size, GroupOf groupOf) {
   while (group != kNone && end < size && groupOf(end) == group)
     ++end;
   return {first, end};
+}
+
+/// Whether two computations may run together: a forward and a backward, or a
+/// part of one, of different microbatches. Those of one would wait for each
+/// other, as the backward needs what the forward makes.
+inline bool runTogether(const OpRef &one, const OpRef &other) {
+  bool forward = one.op == Op::Forward;
+  Op back = forward ? other.op : one.op;
+  return forward != (other.op == Op::Forward) && back != Op::Recompute &&
+         isCompute(back) && one.microbatch != other.microbatch;
 }
 
 } // namespace sluice

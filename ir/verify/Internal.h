@@ -85,10 +85,6 @@ inline bool isTrained(std::span<const Stage> stages, const StageEdge &edge) {
 StageEdges edgesOf(std::span<const Stage> stages,
                    std::span<const StageEdge> edges);
 
-/// Whether two computations may run together: a forward, and a backward of
-/// another stage or microbatch.
-bool runTogether(const OpRef &one, const OpRef &other);
-
 /// What a message meets; all kNone of other operations.
 struct Match {
   Id mate = kNone; ///< the operation at the other end of its channel

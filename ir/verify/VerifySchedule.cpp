@@ -1,3 +1,4 @@
+#include "ir/Groups.h"
 #include "ir/verify/Cells.h"
 #include "ir/verify/Cycle.h"
 #include "ir/verify/Needs.h"
@@ -125,8 +126,7 @@ private:
         !runTogether(refOf(first), refOf(second)))
       tell(FindingKind::Malformed, at,
            nameOf(first) + " runs together with " + nameOf(second) +
-               ": only a forward and a backward of another stage or "
-               "microbatch do");
+               ": only a forward and a backward of another microbatch do");
   }
 
   /// Every node stands exactly once; fills `placeOf`.

@@ -301,8 +301,12 @@ static std::string modelsThat(const verify::Result &result, bool hold) {
 
 /// Under what the verdict stands, and under what it would be another.
 static std::string assumptions(const Arguments &arguments,
+                               const Subject &subject,
                                const verify::Result &result) {
   const verify::Options &options = arguments.verify;
+  if (!subject.plan && subject.schedule && result.ok())
+    return ", by their order alone: messages are added when it is lowered, in "
+           "an order that holds under every progress model";
   std::string text = ", progress ";
   text += verify::progressName(options.progress);
   if (options.buffered != 0)
@@ -351,7 +355,7 @@ void writeFindingsText(const Arguments &arguments, const Subject &subject,
   out << (result.ok() ? "ok: " : "refused: ")
       << counted(subject.operations(), "operation") << addedTo(subject)
       << " on " << counted(subject.ranks(), "rank")
-      << assumptions(arguments, result) << '\n';
+      << assumptions(arguments, subject, result) << '\n';
 }
 
 } // namespace sluice
