@@ -8,12 +8,12 @@
 namespace sluice::runtime::mpi {
 
 /// Raises SIGTERM, once, when the launcher of this process has gone, which can
-/// then no longer send one. The daemons of Open MPI and MPICH start each process
-/// of a job in a process group of its own, that of Slurm all of a machine in
-/// one; so the leader of this group is their child, whatever shells there are
-/// between it and this process, and gets another parent when they end. A group
-/// whose leader has gone is not watched. Made before MPI_Init, which fails where
-/// the launcher has gone before.
+/// then no longer send one. The daemons of Open MPI and MPICH start each
+/// process of a job in a process group of its own, that of Slurm all of a
+/// machine in one; so the leader of this group is their child, whatever shells
+/// there are between it and this process, and gets another parent when they
+/// end. A group whose leader has gone is not watched. Made before MPI_Init,
+/// which fails where the launcher has gone before.
 class LauncherWatch {
 public:
   LauncherWatch();

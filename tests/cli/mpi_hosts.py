@@ -8,9 +8,9 @@ or so slow that nothing comes through, or whose delay grows beyond the timeout,
 at several moments. Survived: all processes end with 3 within the timeout and
 ten seconds, the table of all ranks and a sentence that names a rank of the
 other host are printed, no process of the run is left, and what was saved before
-can be gone on from; and mpirun ends too where it was told to watch its own
-connections. SLUICE and SLUICE_TEST_MODULES as in the tests of the command line.
-Words of the command line, of `straight` and `wired`, say which to try."""
+can be gone on from. SLUICE and SLUICE_TEST_MODULES as in the tests of the
+command line. Words of the command line, of `straight` and `wired`, say which to
+try."""
 
 import os
 import pathlib
