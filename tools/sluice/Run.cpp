@@ -268,6 +268,7 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   runtime::JobOptions options;
   options.backend = processes.backend();
   options.peers = processes.peers();
+  options.token = processes.token();
   options.signal = &processes.signal();
   options.signalGraceSeconds = processes.signalGrace(arguments.timeoutSeconds);
   options.devices = arguments.devices;
