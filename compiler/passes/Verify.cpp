@@ -36,6 +36,8 @@ bool passes::VerifyPlanGate(Compilation &c) {
                         std::string(verify::findingKindName(finding.kind)) +
                             ": " + verify::describe(*c.plan, finding));
   }
+  if (!result.advice.empty())
+    c.diagnostics.lastError().note(result.advice);
   if (c.overLimit)
     reportOverLimit(c);
   return result.ok();

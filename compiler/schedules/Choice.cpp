@@ -2,10 +2,10 @@
 
 #include "compiler/schedules/OrdersText.h"
 #include "compiler/spec/Sections.h"
+#include "ir/text/TextFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 namespace sluice {
@@ -257,15 +257,12 @@ void Chooser::rules() {
 
 void Chooser::csv() {
   std::string path = scheduleCsvPath(spec);
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                            /*RequiresNullTerminator=*/false);
-  if (!buffer) {
-    fail(pipeline.scheduleCsv.where,
-         "cannot open '" + escaped(path) + "': " + buffer.getError().message());
+  std::string text;
+  if (Status status = readTextFile(path, text); !status.ok()) {
+    fail(pipeline.scheduleCsv.where, status.message());
     return;
   }
-  std::string_view text((*buffer)->getBuffer());
-  uint32_t file = diagnostics.addSource(path, std::string(text));
+  uint32_t file = diagnostics.addSource(path, text);
   std::vector<ActionLine> lines = linesOfCsv(text, file);
   take(lines, ',');
 }

@@ -1,4 +1,5 @@
 #include "ir/text/Actions.h"
+#include "ir/Groups.h"
 #include "ir/text/Faults.h"
 
 #include "llvm/ADT/ArrayRef.h"
@@ -283,12 +284,17 @@ private:
   void checkPair(llvm::StringRef text, uint32_t first) {
     if (actions.list.size() != first + size_t(2))
       fail(text, "'" + shown(text) + "' is not a pair of two operations");
-    else if (const Action &one = actions.list[first],
-             &other = actions.list[first + 1];
-             one.stage == other.stage || one.op != Op::Forward ||
-             other.op == Op::Forward || !isCompute(other.op))
+    else if (OpRef one = refOf(actions.list[first]),
+             other = refOf(actions.list[first + 1]);
+             one.op != Op::Forward || !runTogether(one, other))
       fail(text, shown(text) + " is not a forward and then a backward of "
-                               "another stage");
+                               "another microbatch");
+    else if (one.stage == other.stage)
+      fail(text, shown(text) + " is of one stage twice, and both would use its "
+                               "one workspace: a pair is of two stages");
+  }
+  static OpRef refOf(const Action &action) {
+    return {action.op, action.stage, action.microbatch};
   }
 
   void checkBatch(llvm::StringRef text, uint32_t first) {

@@ -4,6 +4,7 @@
 
 #include "ir/Ops.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -30,8 +31,32 @@ struct Digraph {
 std::vector<std::vector<Id>> shortestCycles(const Digraph &graph,
                                             uint64_t &effort);
 
-/// For what is told once: some tenths of a second.
-inline constexpr uint64_t kCycleEffort = 50'000'000;
+/// How many steps from place `at` of a cycle of `length` on are of order alone,
+/// as `isOrder(i)` says of the step from place i.
+template <typename IsOrder>
+size_t runOfOrder(size_t length, size_t at, IsOrder isOrder) {
+  size_t run = 0;
+  while (at + run < length && isOrder(at + run))
+    ++run;
+  return run;
+}
+
+/// Calls `visit(at, end, run)` for each step of a cycle of `length` as it is
+/// told, from place `at` to place `end`: more than two steps of order alone are
+/// told as one `run`, which is 0 or 1 of the others.
+template <typename IsOrder, typename Visit>
+void forEachToldStep(size_t length, IsOrder isOrder, Visit visit) {
+  constexpr size_t kToldAlone = 2;
+  for (size_t at = 0; at < length;) {
+    size_t run = runOfOrder(length, at, isOrder);
+    size_t end = at + (run > kToldAlone ? run : 1);
+    visit(at, end, run > kToldAlone ? run : std::min<size_t>(run, 1));
+    at = end;
+  }
+}
+
+/// For what is told once: some tenths of a second on a slow machine.
+inline constexpr uint64_t kCycleEffort = 10'000'000;
 
 } // namespace sluice::verify
 

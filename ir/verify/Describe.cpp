@@ -1,3 +1,4 @@
+#include "ir/verify/Cycle.h"
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
@@ -89,16 +90,6 @@ std::string storyStep(const Plan &plan, uint32_t buffered, OpPlace from,
   return "";
 }
 
-/// How many steps from place `at` of `cycle` on are of order alone.
-size_t runOfOrder(const Plan &plan, std::span<const OpPlace> cycle, size_t at) {
-  size_t length = 0;
-  while (at + length < cycle.size() &&
-         linkBetween(plan, cycle[at + length],
-                     cycle[(at + length + 1) % cycle.size()]) == Link::After)
-    ++length;
-  return length;
-}
-
 /// A cycle of nothing but what one rank asks of itself: "1SEND_F0 needs 1F0,
 /// which waits for 1RECV_F0 of its own group …".
 std::string circleOfOneRank(const Plan &plan, std::span<const OpPlace> cycle) {
@@ -158,22 +149,23 @@ std::string deadlockMessage(const Plan &plan, const Options &options,
 
 std::vector<Step> storyOf(const Plan &plan, uint32_t buffered,
                           std::span<const OpPlace> cycle) {
-  constexpr size_t kToldAlone = 2; // operations in order, each with its step
   std::vector<Step> steps;
-  for (size_t i = 0; i < cycle.size();) {
-    size_t run = runOfOrder(plan, cycle, i);
-    size_t end = i + (run > kToldAlone ? run : 1);
-    OpPlace from = cycle[i], to = cycle[end % cycle.size()];
-    std::string text = run > kToldAlone
-                           ? "rank " + std::to_string(from.rank) + " reaches " +
-                                 placeName(plan, from) + " only after " +
-                                 std::to_string(run) +
-                                 " operations in order, " + nameOf(plan, to) +
-                                 " to " + nameOf(plan, cycle[i + 1])
-                           : storyStep(plan, buffered, from, to);
-    steps.push_back({std::move(text), from, to});
-    i = end;
-  }
+  auto isOrder = [&](size_t i) {
+    return linkBetween(plan, cycle[i], cycle[(i + 1) % cycle.size()]) ==
+           Link::After;
+  };
+  forEachToldStep(
+      cycle.size(), isOrder, [&](size_t at, size_t end, size_t run) {
+        OpPlace from = cycle[at], to = cycle[end % cycle.size()];
+        std::string text =
+            run > 1
+                ? "rank " + std::to_string(from.rank) + " reaches " +
+                      placeName(plan, from) + " only after " +
+                      std::to_string(run) + " operations in order, " +
+                      nameOf(plan, to) + " to " + nameOf(plan, cycle[at + 1])
+                : storyStep(plan, buffered, from, to);
+        steps.push_back({std::move(text), from, to});
+      });
   return steps;
 }
 

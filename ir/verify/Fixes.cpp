@@ -5,6 +5,7 @@
 // plan without a deadlock, and with no other fault than before, is named.
 //
 //===----------------------------------------------------------------------===//
+#include "ir/Groups.h"
 #include "ir/verify/Internal.h"
 
 #include <algorithm>
@@ -21,14 +22,8 @@ struct Change {
 
 /// Positions [first, second) of the group of `at`, or of itself.
 std::pair<uint32_t, uint32_t> unitOf(const RankPlan &rank, uint32_t at) {
-  Id group = rank.ops[at].group;
-  uint32_t first = at, end = at + 1;
-  while (group != kNone && first > 0 && rank.ops[first - 1].group == group)
-    --first;
-  while (group != kNone && end < rank.ops.size() &&
-         rank.ops[end].group == group)
-    ++end;
-  return {first, end};
+  return groupExtent(at, rank.ops.size(),
+                     [&](size_t of) { return rank.ops[of].group; });
 }
 
 /// What goes with `change.moved`: a channel keeps its order, so also the
@@ -233,14 +228,8 @@ private:
            entries.begin();
   }
   std::pair<size_t, size_t> unitAt(size_t at) const {
-    Id group = entries[at].group;
-    size_t first = at, end = at + 1;
-    while (group != kNone && first > 0 && entries[first - 1].group == group)
-      --first;
-    while (group != kNone && end < entries.size() &&
-           entries[end].group == group)
-      ++end;
-    return {first, end};
+    return groupExtent(at, entries.size(),
+                       [this](size_t of) { return entries[of].group; });
   }
 
   /// Takes entry `at` into the group of entry `other`.
@@ -297,11 +286,12 @@ public:
     left = std::max<uint64_t>(1, kEffort / (operationCount(plan) + 1));
   }
 
-  /// Whether `changes`, one for each deadlock of the plan, mend it, with as
-  /// many rounds of others as few are.
-  bool mends(std::vector<Change> changes, bool grouped) {
+  /// How often changes are made until the plan is mended, first of all
+  /// `changes`, one for each deadlock of it, then those for what comes up; 0 if
+  /// it is not, after a few rounds.
+  unsigned mends(std::vector<Change> changes, bool grouped) {
     Plan current = plan;
-    for (unsigned round = 0; round < kRounds && left > 0; ++round) {
+    for (unsigned round = 1; round <= kRounds && left > 0; ++round) {
       --left;
       if (grouped)
         for (Change &change : changes)
@@ -309,15 +299,15 @@ public:
       std::optional<Plan> next = changed(current, changes);
       Cycles cycles;
       if (!next || !prove(*next, cycles))
-        return false;
+        return 0;
       if (cycles.empty())
-        return true;
+        return round;
       current = std::move(*next);
       changes = firstOf(current, cycles);
       if (changes.size() != cycles.size())
-        return false;
+        return 0;
     }
-    return false;
+    return 0;
   }
 
   /// Whether there was no time for more.
@@ -361,7 +351,7 @@ private:
   Options options;
   uint64_t otherFaults;
   uint64_t left;                ///< how often a plan may be proved
-  uint64_t effort = 20'000'000; ///< for the cycles of all
+  uint64_t effort = 10'000'000; ///< for the cycles of all
 };
 
 std::string namesOf(const Plan &plan, Id rank,
@@ -383,7 +373,7 @@ std::string wordsOf(const Plan &plan, const Fix &fix) {
   Id group = opAt(plan, fix.other).group;
   if (fix.move == Move::Before && group != kNone &&
       opAt(plan, fix.moved).group == group)
-    return ": take " + names + " out of its group, before it";
+    return ": take " + names + " out of its group, before the group";
   if (fix.move == Move::Behind)
     return (opAt(plan, fix.moved).group != kNone
                 ? ": take " + names + " out of its group, behind "
@@ -401,65 +391,97 @@ std::string wordsOf(const Plan &plan, const Fix &fix) {
          (fix.orGrouped ? ", or " + together + "them in one group" : "");
 }
 
+/// How many rounds of changes mend a plan, 0 if they do not: as they are, and
+/// where what can be is put in one group instead.
+struct Rounds {
+  unsigned apart = 0, grouped = 0;
+
+  bool mend() const { return apart != 0 || grouped != 0; }
+  unsigned least() const {
+    return apart == 0 || (grouped != 0 && grouped < apart) ? grouped : apart;
+  }
+  /// Without what takes more rounds than the other, if that takes one.
+  Rounds best() const {
+    return least() != 1 ? *this : Rounds{apart == 1, grouped == 1};
+  }
+};
+
 /// The fix that `change` stands for.
-Fix fixOf(const Plan &plan, const Change &change, bool holds,
-          bool holdsGrouped) {
+Fix fixOf(const Plan &plan, const Change &change, Rounds rounds) {
   bool canGroup = change.move == Move::Before &&
                   isPossible(plan, {change.moved, change.other, Move::Grouped});
   Fix fix{change.moved, change.other, change.move};
-  if (canGroup && !holds)
+  if (canGroup && rounds.apart == 0)
     fix.move = Move::Grouped;
-  fix.orGrouped = canGroup && holds && holdsGrouped;
+  fix.orGrouped = canGroup && rounds.apart != 0 && rounds.grouped != 0;
+  fix.isLast = rounds.least() == 1;
   return fix;
 }
 
-/// Gives each of `deadlocks` its fix, the `nth` candidate of each; false if
-/// these do not mend the plan.
-bool fixAll(const Plan &plan, std::span<Finding *const> deadlocks, size_t nth,
-            Trials &trials) {
+/// The `nth` candidate of each of `deadlocks`; none if one has no candidates,
+/// or these were tried before.
+std::vector<Change> candidatesOf(const Plan &plan,
+                                 std::span<Finding *const> deadlocks,
+                                 size_t nth) {
   std::vector<Change> changes;
-  bool isNew = false; // not what was tried before
+  bool isNew = false;
   for (const Finding *each : deadlocks) {
     std::vector<Change> candidates = candidatesOf(plan, each->cycle);
     if (candidates.empty())
-      return false;
+      return {};
     isNew |= nth < candidates.size();
     changes.push_back(candidates[std::min(nth, candidates.size() - 1)]);
   }
-  if (!isNew)
-    return false;
-  bool holds = trials.mends(changes, /*grouped=*/false);
-  bool holdsGrouped = trials.mends(changes, /*grouped=*/true);
-  if (holds || holdsGrouped)
+  return isNew ? changes : std::vector<Change>();
+}
+
+/// Gives each of `deadlocks` its fix, if some are known to mend the plan; best
+/// are those after which nothing else comes up.
+void fixAll(const Plan &plan, std::span<Finding *const> deadlocks,
+            Trials &trials) {
+  constexpr size_t kCandidates = 4;
+  Rounds best;
+  for (size_t nth = 0; nth < kCandidates && best.least() != 1; ++nth) {
+    std::vector<Change> changes = candidatesOf(plan, deadlocks, nth);
+    if (changes.empty())
+      return;
+    Rounds rounds{trials.mends(changes, /*grouped=*/false),
+                  trials.mends(changes, /*grouped=*/true)};
+    rounds = rounds.best();
+    if (!rounds.mend() || (best.mend() && rounds.least() != 1))
+      continue;
+    best = rounds;
     for (size_t i = 0; i < changes.size(); ++i)
-      deadlocks[i]->fix = fixOf(plan, changes[i], holds, holdsGrouped);
-  return holds || holdsGrouped;
+      deadlocks[i]->fix = fixOf(plan, changes[i], rounds);
+  }
 }
 
 } // namespace
 
 void nameFixes(const Plan &plan, const Options &options, bool all,
                uint64_t otherFaults, Result &result) {
-  constexpr size_t kCandidates = 4;
   std::vector<Finding *> deadlocks;
   for (Finding &finding : result.errors)
     if (finding.kind == FindingKind::Deadlock)
       deadlocks.push_back(&finding);
   Trials trials(plan, options, otherFaults);
-  bool fixed = false;
-  for (size_t nth = 0; all && !fixed && nth < kCandidates; ++nth)
-    fixed = fixAll(plan, deadlocks, nth, trials);
-  if (fixed)
+  if (all)
+    fixAll(plan, deadlocks, trials);
+  if (deadlocks.front()->fix) {
     for (Finding *each : deadlocks)
-      each->message += wordsOf(plan, *each->fix);
-  else if (bool tried = all && !trials.isExhausted();
-           tried || result.minBuffering)
-    deadlocks.front()->message +=
-        std::string(tried ? ": no few changes of order mend it" : "") +
-        (!result.minBuffering
-             ? ", and no buffering helps"
-             : (tried ? "; under buffered:" : ": under buffered:") +
-                   std::to_string(*result.minBuffering) + " it holds");
+      each->message +=
+          wordsOf(plan, *each->fix) +
+          (each->fix->isLast ? "" : "; another deadlock then comes up");
+    return;
+  }
+  bool tried = all && !trials.isExhausted();
+  if (tried)
+    result.advice = "no few changes of order mend the deadlocks";
+  if (result.minBuffering)
+    result.advice += (tried ? "; under buffered:" : "under buffered:") +
+                     std::to_string(*result.minBuffering) + " there are none";
+  else if (tried)
+    result.advice += ", and no buffering helps";
 }
 
 } // namespace sluice::verify

@@ -104,9 +104,12 @@ void RankFlow::explainRead(uint32_t at, Id buffer, Access access, Id what) {
 
 void RankFlow::explainBusy(uint32_t at, Id buffer, Id other) {
   tell(FindingKind::Lifetime, at, [&] {
-    return nameOf(list.ops[at]) + " writes " + bufferName(buffer) +
-           (other == buffer ? "" : " over " + bufferName(other)) + " while " +
-           nameOf(list.ops[notEnded(content[other])]) +
+    std::string text = nameOf(list.ops[at]) + " writes " + bufferName(buffer) +
+                       (other == buffer ? "" : " over " + bufferName(other));
+    uint32_t user = notEnded(content[other]);
+    if (user == at)
+      return text + (other == buffer ? " twice" : ", which it uses itself");
+    return text + " while " + nameOf(list.ops[user]) +
            " may still use it: nothing makes it wait";
   });
 }

@@ -85,10 +85,6 @@ inline bool isTrained(std::span<const Stage> stages, const StageEdge &edge) {
 StageEdges edgesOf(std::span<const Stage> stages,
                    std::span<const StageEdge> edges);
 
-/// Whether two computations may run together: a forward, and a backward of
-/// another stage or microbatch.
-bool runTogether(const OpRef &one, const OpRef &other);
-
 /// What a message meets; all kNone of other operations.
 struct Match {
   Id mate = kNone; ///< the operation at the other end of its channel
@@ -274,7 +270,7 @@ deadlocksOf(const PlanIndex &index, const Options &options, uint64_t &effort);
 
 /// Tries what would mend the deadlocks of `result`, whose plan has as many
 /// `otherFaults`, and names it in their messages; if nothing was found, the
-/// least buffering in that of the first. `all`: no deadlock was left untold.
+/// least buffering in its advice. `all`: no deadlock was left untold.
 /// Proves changed plans again, as often as a fixed effort allows, once at
 /// least.
 void nameFixes(const Plan &plan, const Options &options, bool all,

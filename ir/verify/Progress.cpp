@@ -58,7 +58,7 @@ bool holdsAtOnce(const PlanIndex &index) {
 
 void reportDeadlocks(const Plan &plan, const Machine &machine,
                      const Options &options, Report &report) {
-  uint64_t effort = kCycleEffort;
+  uint64_t effort = options.remedies ? kCycleEffort : 0;
   for (std::vector<OpPlace> &cycle : machine.witnesses(effort)) {
     if (!report.admits(FindingKind::Deadlock))
       continue;

@@ -1,3 +1,4 @@
+#include "ir/Groups.h"
 #include "ir/PlanStructure.h"
 #include "ir/verify/Internal.h"
 
@@ -42,14 +43,6 @@ StageEdges edgesOf(std::span<const Stage> stages,
   return {listEdges(count, edges, to, all), listEdges(count, edges, from, all),
           listEdges(count, edges, from, trained),
           listEdges(count, edges, to, trained)};
-}
-
-bool runTogether(const OpRef &one, const OpRef &other) {
-  bool forward = one.op == Op::Forward;
-  Op back = forward ? other.op : one.op;
-  return forward != (other.op == Op::Forward) && back != Op::Recompute &&
-         isCompute(back) &&
-         (one.stage != other.stage || one.microbatch != other.microbatch);
 }
 
 namespace {
@@ -249,7 +242,7 @@ private:
       else if (isCompute(op.op) && !runTogether(refOf(first), refOf(op)))
         tellGroup(r, at,
                   "with " + nameOf(first) +
-                      ": only a forward and a backward of another stage or "
+                      ": only a forward and a backward of another "
                       "microbatch run together");
     }
   }

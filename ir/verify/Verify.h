@@ -78,7 +78,7 @@ struct Options {
   /// range (ir/PlanStructure.h): they are not looked at again.
   bool structureChecked = false;
   /// False: neither the least buffering nor changes of order that would mend a
-  /// deadlock are looked for.
+  /// deadlock are looked for, nor short cycles.
   bool remedies = true;
 };
 
@@ -112,6 +112,7 @@ struct Fix {
   OpPlace other; ///< of the same rank
   Move move = Move::Before;
   bool orGrouped = false; ///< Move::Grouped would do as well
+  bool isLast = true;     ///< nothing else comes up once all are made
 };
 
 struct Finding {
@@ -137,6 +138,9 @@ struct Result {
   /// progress model: 0 if it holds as it is, none if no N helps or none was
   /// looked for.
   std::optional<uint32_t> minBuffering;
+  /// What to do about deadlocks that no changes of order are known to mend, in
+  /// a sentence; empty without any, or where each has its fix.
+  std::string advice;
 
   bool ok() const { return errors.empty(); }
   bool holdsUnder(Progress progress) const {

@@ -1,3 +1,4 @@
+#include "ir/Groups.h"
 #include "ir/verify/Cells.h"
 #include "ir/verify/Cycle.h"
 #include "ir/verify/Needs.h"
@@ -125,8 +126,7 @@ private:
         !runTogether(refOf(first), refOf(second)))
       tell(FindingKind::Malformed, at,
            nameOf(first) + " runs together with " + nameOf(second) +
-               ": only a forward and a backward of another stage or "
-               "microbatch do");
+               ": only a forward and a backward of another microbatch do");
   }
 
   /// Every node stands exactly once; fills `placeOf`.
@@ -374,33 +374,23 @@ private:
   /// "1F0 on rank 1 needs 0F0 on rank 0", "0F0 on rank 0 comes after 0B1". A
   /// pair that runs together is named as one.
   std::vector<Step> story(const std::vector<Id> &cycle) const {
-    constexpr size_t kToldAlone = 2; // operations in order, each with its step
     std::vector<Step> steps;
-    for (size_t i = 0; i < cycle.size();) {
-      size_t run = runOfOrder(cycle, i);
-      size_t end = i + (run > kToldAlone ? run : 1);
+    auto isOrder = [&](size_t i) {
+      return isBefore(cycle[(i + 1) % cycle.size()], cycle[i]);
+    };
+    auto tellStep = [&](size_t at, size_t end, size_t run) {
       Id next = cycle[end % cycle.size()];
-      std::string text = on(cycle[i]);
-      if (run > kToldAlone)
+      std::string text = on(cycle[at]);
+      if (run > 1)
         text += " comes after " + std::to_string(run) +
                 " operations in order, " + unitName(next) + " to " +
-                unitName(cycle[i + 1]);
+                unitName(cycle[at + 1]);
       else
         text += (run != 0 ? " comes after " : " needs ") + on(next);
-      steps.push_back({std::move(text), placeOf[cycle[i]], placeOf[next]});
-      i = end;
-    }
+      steps.push_back({std::move(text), placeOf[cycle[at]], placeOf[next]});
+    };
+    forEachToldStep(cycle.size(), isOrder, tellStep);
     return steps;
-  }
-
-  /// How many steps from place `at` of `cycle` on are of order alone.
-  size_t runOfOrder(const std::vector<Id> &cycle, size_t at) const {
-    size_t length = 0;
-    while (
-        at + length < cycle.size() &&
-        isBefore(cycle[(at + length + 1) % cycle.size()], cycle[at + length]))
-      ++length;
-    return length;
   }
 
   /// Whether unit `first` stands right before unit `second` on its rank.

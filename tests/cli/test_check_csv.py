@@ -2,216 +2,11 @@
 
 import json
 import os
-import re
-from collections import Counter
-from random import Random
 from threading import Thread
 
 import sluice
 from schedule_csv import CheckCsv, f_then_b, naive, one_f_one_b, text
 from sluice import chain, run
-
-
-class Mismatches(CheckCsv):
-    def test_one_batch_with_one_peer_both_ways(self):
-        csv = ("0F0,0SEND_F0,0F1,2RECV_F0,2F0,2SEND_F0,2RECV_B0,2B0,"
-               "(2SEND_B0;2RECV_F1;0SEND_F1;0RECV_B0)BATCH_P2P,2F1,2SEND_F1,2RECV_B1,2B1,2SEND_B1,0B0,0RECV_B1,0B1\n"
-               "1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,"
-               "(1SEND_B0;1RECV_F1;1SEND_F1;1RECV_B0)BATCH_P2P,1F1,1B0,3RECV_F1,3F1,3B1,3SEND_B1,1RECV_B1,1B1,1SEND_B1\n")
-        answer = self.check(csv)
-        self.assertEqual(answer["holds"], {"rank": False, "pair": False, "edge": False})
-        self.assertIn("2SEND_B0 meets 1RECV_F1", [error["message"].split(": ")[-1] for error in answer["errors"]
-                                                  if error["kind"] == "mismatch"])
-
-    def test_two_directions_in_another_order(self):
-        # A V on two ranks: activations of stage 0 and gradients of stage 3 ...
-        rows = [["0F0", "0SEND_F0", "3RECV_F0", "3F0", "3B0", "0F1", "3SEND_B0", "0SEND_F1", "0RECV_B0", "0B0",
-                 "3RECV_F1", "3F1", "3B1", "3SEND_B1", "0RECV_B1", "0B1"],
-                ["1RECV_F0", "1F0", "2F0", "2SEND_F0", "2RECV_B0", "1RECV_F1", "2B0", "1B0", "1SEND_B0",
-                 "1F1", "2F1", "2SEND_F1", "2RECV_B1", "2B1", "1B1", "1SEND_B1"]]
-        self.fine(text(rows))
-        rows[0][6:8] = rows[0][7], rows[0][6]  # ... go the same way
-        self.assertEqual([error[1] for error in self.errors(text(rows)) if error[0] == "mismatch"],
-                         ["message 2 from rank 0 to rank 1: 0SEND_F1 meets 2RECV_B0"])
-
-    def test_a_missing_receive(self):
-        rows = naive(one_f_one_b(2, 4))
-        at = rows[1].index("1RECV_F2")
-        del rows[1][at]
-        column = len(",".join(rows[0][:rows[0].index("0SEND_F2")])) + 2
-        self.assertEqual(self.errors(text(rows)),
-                         [("mismatch", "from rank 0 to rank 1 there are 4 sends and 3 receives: "
-                           "0SEND_F2 meets no 1RECV_F2", 1, column)])
-        note, = self.check(text(rows))["errors"][0]["notes"]
-        self.assertEqual(note, {"message": "add 1RECV_F2 before 1F2 (row 2)", "line": 2,
-                                "column": len(",".join(rows[1][:at])) + 2})
-
-    def test_a_missing_send(self):
-        rows = naive(f_then_b(2, 2))
-        rows[1].remove("1SEND_B0")
-        error, = self.check(text(rows))["errors"]
-        self.assertEqual(error["message"],
-                         "from rank 1 to rank 0 there is 1 send and 2 receives: 0RECV_B0 meets no 1SEND_B0")
-        self.assertEqual([(note["message"], note["line"]) for note in error["notes"]],
-                         [("add 1SEND_B0 behind 1B0 (row 2)", 2)])
-
-    def test_both_ends_are_shown(self):
-        rows = naive(f_then_b(2, 2))
-        first, second = rows[0].index("0SEND_F0"), rows[0].index("0SEND_F1")
-        rows[0][first], rows[0][second] = rows[0][second], rows[0][first]
-        error = next(error for error in self.check(text(rows))["errors"] if error["kind"] == "mismatch")
-        self.assertEqual((error["message"], error["line"], error["column"]),
-                         ("message 1 from rank 0 to rank 1: 0SEND_F1 meets 1RECV_F0", 2, 1))
-        self.assertEqual(error["notes"], [{"message": "0SEND_F1 is here", "line": 1, "column": 5},
-                                          {"message": "move 0SEND_F1 behind 0SEND_F0 (row 1)", "line": 1,
-                                           "column": 5}])
-
-    def apply(self, rows, error):
-        """Does what the last note of `error` says."""
-        words = error["notes"][-1]["message"].split()
-        name, place, other, row = words[1], words[2], words[3], rows[int(words[5].rstrip(")")) - 1]
-        self.assertIn(words[0], ("add", "move", "swap"))
-        if words[0] == "swap":
-            one, two = row.index(name), row.index(other)
-            row[one], row[two] = other, name
-            return
-        if words[0] == "move":
-            row.remove(name)
-        row.insert(row.index(other) + (place == "behind"), name)
-
-    def test_a_message_that_is_to_be_added_mends_the_file(self):
-        for seed in range(12):
-            random = Random(seed)
-            rows = naive(f_then_b(3, 3) if seed % 2 else one_f_one_b(3, 1))
-            row = random.choice(rows)
-            row.remove(random.choice([cell for cell in row if "_" in cell]))
-            answer = self.check(text(rows))
-            self.assertEqual([error["kind"] for error in answer["errors"]], ["mismatch"], text(rows))
-            self.apply(rows, answer["errors"][0])
-            self.fine(text(rows))
-
-    def test_a_message_that_is_to_be_moved_mends_the_file(self):
-        for seed in range(12):
-            random = Random(seed)
-            rows = naive(f_then_b(3, 4))
-            row = random.choice(rows)
-            kind = random.choice([kind for kind in ("SEND_F", "SEND_B", "RECV_F", "RECV_B")
-                                  if any(kind in cell for cell in row)])
-            one, other = sorted(random.sample([at for at, cell in enumerate(row) if kind in cell], 2))
-            row[one], row[other] = row[other], row[one]
-            error = next(error for error in self.check(text(rows))["errors"] if error["kind"] == "mismatch")
-            self.apply(rows, error)
-            self.fine(text(rows))
-
-    def advised(self, rows, error):
-        """The rows after each change that `error` names, one change each."""
-        for note in error["notes"]:
-            change = re.fullmatch(r"(add|move|take) (\S+)(?: out of its group,)? (before|behind) "
-                                  r"(it|(?:the group of )?\S+) \(row (\d+)\)|swap (\S+) and (\S+) \(row (\d+)\)",
-                                  note["message"])
-            if not change:
-                self.assertNotRegex(note["message"], r"^(add \S+ (before|behind)|move|take|swap) ")
-                continue
-            changed = [list(row) for row in rows]
-            verb, name, way, other, row, one, two, swapped = change.groups()
-            cells = changed[int(row or swapped) - 1]
-            if not verb:
-                at, to = cells.index(one), cells.index(two)
-                cells[at], cells[to] = two, one
-            else:
-                holder = next((cell for cell in cells if name in re.split("[();]", cell)), None)
-                place = holder if other == "it" else next(
-                    cell for cell in cells if other.split()[-1] in re.split("[();]", cell))
-                cells.insert(cells.index(place) + (way == "behind"), name)
-                if holder == name:
-                    del cells[[at for at, cell in enumerate(cells) if cell == name][
-                        0 if way == "behind" else -1]]
-                elif holder:
-                    rest = [cell for cell in holder.removesuffix("BATCH_P2P").strip("()").split(";") if cell != name]
-                    cells[cells.index(holder)] = f"({';'.join(rest)})BATCH_P2P"
-            yield note["message"], changed
-
-    def test_whatever_is_advised_leaves_fewer_faults(self):
-        seen = Counter()
-        for schedule, chunks in (("interleaved-1f1b", 2), ("zb-v", 2), ("gpipe", 1)):
-            spec = chain(layers=4, ranks=2, microbatches=4, schedule=schedule, pipeline=f", virtual_stages: {chunks}")
-            good = [line.split(",") for line in
-                    self.ok("compile", "-", "--emit=torch-csv-comms", stdin=spec).splitlines()]
-            for seed in range(30):
-                rows = self.changed(good, Random(seed))
-                errors = self.check(text(rows))["errors"]
-                faults = [error for error in errors if error["kind"] != "deadlock"]
-                for error in faults:
-                    for advice, mended in self.advised(rows, error) if error["kind"] == "mismatch" else ():
-                        left = [error for error in self.check(text(mended))["errors"] if error["kind"] != "deadlock"]
-                        self.assertLess(len(left), len(faults), f"{advice}\n{text(rows)}")
-                        seen[advice.split()[0]] += 1
-        for verb in ("add", "move", "swap"):
-            self.assertGreater(seen[verb], 3, seen)
-
-    def changed(self, good, random):
-        """A message dropped, moved or changed with another of its kind, perhaps
-        some cells in one batch, or a reduction twice."""
-        rows = [list(row) for row in good]
-        row = random.choice(rows)
-        messages = [cell for cell in row if "SEND_" in cell or "RECV_" in cell]
-        cell = random.choice([cell for cell in messages if "WAIT" not in cell])
-        at = row.index(cell)
-        kind = random.randrange(3)
-        if kind < 2:
-            del row[at]
-            row[:] = [other for other in row if "WAIT_" + cell[1:] not in other]
-        if kind == 1:
-            row.insert(random.randrange(len(row) + 1), cell)
-        if kind == 2:
-            to = row.index(random.choice([other for other in messages if other[1:7] == cell[1:7]]))
-            row[at], row[to] = row[to], row[at]
-        if random.randrange(3) == 0:
-            row.append(next(cell for cell in row if "REDUCE_GRAD" in cell and "WAIT" not in cell))
-        if random.randrange(3) == 0:
-            at = random.randrange(len(row) - 1)
-            if all(re.fullmatch(r"\d+(SEND|RECV)_[FB]\d+", cell) for cell in row[at:at + 2]):
-                row[at:at + 2] = [f"({';'.join(row[at:at + 2])})BATCH_P2P"]
-        return rows
-
-    def test_the_one_that_is_nowhere_is_blamed(self):
-        csv = ("0F0,0SEND_F0,0F1,0SEND_F1,0F2,0SEND_F2,0F3,0SEND_F3\n"
-               "1RECV_F2,1F2,1RECV_F3,1F3,1F0,1F1\n")
-        error = next(error for error in self.check(csv)["errors"] if error["kind"] == "mismatch")
-        self.assertEqual(error["message"],
-                         "from rank 0 to rank 1 there are 4 sends and 2 receives: 0SEND_F0 meets no 1RECV_F0")
-
-    def test_a_message_of_a_stage_that_nothing_computes(self):
-        self.one("0F0,0SEND_F0,4RECV_F0,2F0,2SEND_F0\n1RECV_F0,1F0,1SEND_F0,3RECV_F0,3F0\n", "malformed",
-                 "4RECV_F0 is of stage 4, which nothing computes", 1, 14)
-
-    def test_more_peers_than_streams(self):
-        def star(peers):  # rank 0 has the even stages, each other rank an odd one
-            hub = [f"{2 * k}RECV_F0,{2 * k}F0,{2 * k}SEND_F0" for k in range(1, peers)]
-            rest = [f"{2 * k + 1}RECV_F0,{2 * k + 1}F0" + (f",{2 * k + 1}SEND_F0" if k + 1 < peers else "")
-                    for k in range(peers)]
-            return "\n".join(["0F0,0SEND_F0," + ",".join(hub)] + rest) + "\n"
-
-        self.fine(star(127), "--progress=edge")
-        self.one(star(140), "malformed", "rank 0 has paths to and from other ranks over the limit of 254", 1, 1)
-
-    def test_numbers_that_are_no_numbers(self):
-        for cell in ("00F1", "0F01", "0F2147483648", "99999999999F0"):
-            (_, message, *_), = self.errors(f"0F0,{cell}\n")
-            self.assertEqual(message, f"'{cell}' is not an operation; numbers have no leading zeros and are at most "
-                             "2147483647")
-        for cell, other in (("0WAIT_SEND_F01", "numbers have no"), ("00REDUCE_GRAD", "numbers have no"),
-                            ("0wait_send_f0", "letters are capital")):
-            (_, message, *_), = self.errors(f"0F0,{cell}\n")
-            self.assertIn(other, message)
-
-    def test_a_missing_send_and_receive(self):
-        rows = naive(f_then_b(2, 4))
-        rows[0].remove("0SEND_F2")
-        rows[1].remove("1RECV_F2")
-        column = len(",".join(rows[1][:rows[1].index("1F2")])) + 2
-        self.assertEqual(self.errors(text(rows)),
-                         [("missing", "1F2 needs 1RECV_F2, which is missing, as is its send", 2, column)])
 
 
 class Lists(CheckCsv):
@@ -486,6 +281,15 @@ class Lists(CheckCsv):
         self.assertEqual(warnings("0F0\n1F0,1REDUCE_GRAD\n"),
                          [("1REDUCE_GRAD reduces nothing: stage 1 has no backward", 2, 5)])
 
+    def test_pairs_that_run_together(self):
+        # A forward and a backward of two microbatches; a stage has one workspace.
+        self.one("0F0,1F0,1B0,(0F1;0B0)OVERLAP_F_B,1F1,1B1,0B1\n", "malformed", "(0F1;0B0)OVERLAP_F_B is of one stage "
+                 "twice, and both would use its one workspace: a pair is of two stages", 1, 13)
+        self.fine("0F0,1F0,(0F1;1B0)OVERLAP_F_B,0B0,1F1,1B1,0B1\n")
+        for pair in ("(0F1;1B1)", "(0F0;0F1)", "(1B0;0F1)"):
+            self.one(f"{pair}OVERLAP_F_B,0F0,1F0,1B0,0B0,1F1,0B1\n", "malformed",
+                     f"{pair}OVERLAP_F_B is not a forward and then a backward of another microbatch", 1, 1)
+
     def test_of_very_many_warnings_some_are_told(self):
         warnings = self.fine("0F0\n" + "\n" * 300 + "1F0\n")["warnings"]
         self.assertEqual(len(warnings), 101)
@@ -537,7 +341,15 @@ channels: the n-th send meets the n-th receive
 communication of each rank, in order: one queue for all of it would do
   rank 0: 0SEND_F0 0SEND_F1 0RECV_B0 0RECV_B1
   rank 1: 1RECV_F0 1RECV_F1 1SEND_B0 1SEND_B1
+
+memory: none to show, no buffer has a size
 """)
+
+    def test_of_one_rank(self):
+        out = self.ok("check", "-", "--explain", stdin="0F0,0B0\n")
+        self.assertIn("\nchannels: none, no rank sends to another\n", out)
+        self.assertNotIn("communicator", out)
+        self.assertTrue(out.endswith("\nmemory: none to show, no buffer has a size\n"))
 
     def test_of_a_batch_and_another_progress(self):
         csv = text(naive(one_f_one_b(2, 2)))

@@ -122,6 +122,34 @@ class CheckIr(ToolTest):
             "                    ^\n"
             "refused: 3 operations on 1 rank, progress rank\n"))
 
+    def test_what_writes_over_its_own_bytes(self):
+        path = self.write("self.ir", """sluice-ir 1
+plan {
+  microbatches 1
+  stage 0
+  stage 1
+  stage 2
+  edge 0 -> 1 bytes 100
+  edge 0 -> 2 bytes 100
+  rank 0 {
+    streams compute
+    arena 256
+    buffer 0 activation stage 0 offset 0 bytes 100
+    buffer 1 activation stage 0 offset 0 bytes 100
+    0: 0F0 write 0, 1
+  }
+}
+""")
+        told = self.check(path, 1)
+        self.assertIn("lifetime: 0F0 writes buffer 1 (activation) over buffer 0 (activation), which it uses itself\n", told)
+        self.assertNotIn("makes it wait", told)
+
+    def test_a_schedule_has_no_messages(self):
+        path = self.write("schedule.ir", "sluice-ir 1\ngraph {\n  microbatches 1\n  stage 0\n  0F0 -> saved 8 [0B0]\n"
+                          "  0B0\n}\nschedule {\n  rank 0: 0F0 0B0\n}\n")
+        self.assertEqual(self.check(path, 0), "ok: 2 operations on 1 rank, by their order alone: messages are added when "
+                         "it is lowered, in an order that holds under every progress model\n")
+
     def test_of_very_many_faults_some_are_told(self):
         ops = "".join(f"    {k}: 0F{k} stream 7\n" for k in range(2000))
         plan = f"sluice-ir 1\nplan {{\n  microbatches 2000\n  stage 0\n  rank 0 {{\n    streams compute\n{ops}  }}\n}}\n"

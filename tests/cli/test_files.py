@@ -139,6 +139,14 @@ class Files(ToolTest):
         self.assertEqual(self.refused(1, "check", path),
                          f"error: '{path}' has 4294967296 bytes, a text at most 4294967295\n")
 
+    def test_so_is_the_schedule_of_a_spec(self):
+        path = self.folder / "long.csv"
+        with open(path, "wb") as file:
+            file.truncate(1 << 32)
+        spec = self.write("job.yaml", chain(schedule="{csv: long.csv}"))
+        self.assertIn(f": error: '{path}' has 4294967296 bytes, a text at most 4294967295\n",
+                      self.refused(1, "report", spec))
+
     def test_devices_never_end(self):
         for command in ("check", "compile", "report", "run"):
             self.assertEqual(self.refused(1, command, "/dev/zero"),

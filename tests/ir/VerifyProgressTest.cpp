@@ -144,7 +144,8 @@ TEST_CASE("verify: a group that needs its own receive never starts") {
   CHECK(first.kind == FindingKind::Deadlock);
   CHECK(verify::describe(plan, first) ==
         "1SEND_F0 waits for 1RECV_F0 of its own group, which ends only as a "
-        "whole (progress: rank): take 1RECV_F0 out of its group, before it\n"
+        "whole (progress: rank): take 1RECV_F0 out of its group, before the "
+        "group\n"
         "  rank 1 starts 1SEND_F0 (spec.yaml:11) only after the end of "
         "1RECV_F0\n"
         "  rank 1 ends 1RECV_F0 (spec.yaml:11) together with 1SEND_F0, which "

@@ -389,7 +389,7 @@ TEST_CASE("verify: a schedule's dependences are those of its stages") {
                  "  rank 0: (0F0;0I0)OVERLAP_F_B 0W0 0F1 0B1\n"
                  "  rank 1: 1F0 1F1 1B0 1B1\n}\n") ==
         "malformed: 0F0 runs together with 0I0: only a forward and a backward "
-        "of another stage or microbatch do\n");
+        "of another microbatch do\n");
   CHECK(errorsOf(kTwoStages + nodes +
                  "  rank 0: 0F0 (0F1;0I0)OVERLAP_F_B 0W0 0B1\n"
                  "  rank 1: 1F0 1B0 1F1 1B1\n}\n") == "");
@@ -398,6 +398,12 @@ TEST_CASE("verify: a schedule's dependences are those of its stages") {
                  "  rank 0: 0F0 (0F1;0I0)OVERLAP_F_B 0W0 0B1\n"
                  "  rank 1: 1F0 1F1 1B0 1B1\n}\n")
             .find("deadlock: ") == 0);
+  // 1B0 needs what 0F0 makes: they cannot run together.
+  CHECK(errorsOf(kTwoStages + nodes +
+                 "  rank 0: (0F0;1B0)OVERLAP_F_B 1F0 0I0 0W0 0F1 1F1 1B1 0B1\n"
+                 "}\n") ==
+        "malformed: 0F0 runs together with 1B0: only a forward and a backward "
+        "of another microbatch do\n");
 }
 
 TEST_CASE("verify: a pair is a forward and a backward") {
@@ -408,12 +414,12 @@ TEST_CASE("verify: a pair is a forward and a backward") {
                  "  rank 0: (0F0;0F1)OVERLAP_F_B 0B0 0B1\n"
                  "  rank 1: 1F0 1F1 1B0 1B1\n}\n") ==
         "malformed: 0F0 runs together with 0F1: only a forward and a backward "
-        "of another stage or microbatch do\n");
+        "of another microbatch do\n");
   CHECK(errorsOf(kTwoStages + nodes +
                  "  rank 0: 0F0 0F1 (0B0;0B1)OVERLAP_F_B\n"
                  "  rank 1: 1F0 1F1 1B0 1B1\n}\n") ==
         "malformed: 0B0 runs together with 0B1: only a forward and a backward "
-        "of another stage or microbatch do\n");
+        "of another microbatch do\n");
 }
 
 TEST_CASE("verify: changed copies and pairs are refused or harmless") {

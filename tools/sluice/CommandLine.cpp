@@ -213,7 +213,8 @@ struct Flags {
   cl::opt<bool> verbose{
       "v", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
       cl::desc("say more, on stderr; of report the costs and "
-               "sizes of each kind of layer, with the result")};
+               "sizes of each kind of layer, of check how each deadlock comes "
+               "about, not of three alone, with the result")};
   cl::opt<bool> quiet{"q", cl::sub(cl::SubCommand::getAll()), cl::cat(category),
                       cl::desc("errors only, on stderr (check, whose findings "
                                "are its result: on stdout)")};

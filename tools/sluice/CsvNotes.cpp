@@ -1,11 +1,12 @@
 #include "tools/sluice/CsvNotes.h"
 
+#include "ir/Groups.h"
+#include "tools/sluice/CsvMends.h"
 #include "tools/sluice/CsvTrial.h"
 
 #include "llvm/ADT/STLExtras.h"
 
 #include <algorithm>
-#include <tuple>
 
 namespace sluice {
 
@@ -22,6 +23,8 @@ public:
         finding(about),
         trials(kFewest + kEffort / (of.actions.list.size() + 1)) {}
 
+  bool isMoveTold = false; ///< of a WAIT_SEND
+
   /// Of the finding that is the `nth` of its kind.
   std::vector<CsvNote> take(size_t nth) {
     for (const verify::Step &each : finding.story)
@@ -32,16 +35,13 @@ public:
       trials = 0;
     switch (finding.kind) {
     case FindingKind::Deadlock:
-      mendDeadlock(nth);
-      break;
-    case FindingKind::Mismatch:
-      if (plan && finding.place)
-        otherEnd(*finding.place);
+      mendDeadlock();
       break;
     case FindingKind::Duplicate:
       if (nth == 0 && finding.place)
         oldLetters();
       break;
+    case FindingKind::Mismatch: // CsvMends.h
     case FindingKind::Missing:
     case FindingKind::Order:
     case FindingKind::Memory:
@@ -62,9 +62,6 @@ private:
   }
   const PlanOp &opAt(OpPlace at) const {
     return plan->ranks[at.rank].ops[at.index];
-  }
-  std::string rowOf(Id rank) const {
-    return "row " + std::to_string(csv.lines[rank].where.line);
   }
 
   //===--------------------------------------------------------------------===//
@@ -106,29 +103,17 @@ private:
     return std::nullopt;
   }
 
-  void mendDeadlock(size_t nth) {
+  void mendDeadlock() {
     for (const Held &each : held)
-      if (helpsMoved(each))
+      if (helpsMoved(each)) {
+        isMoveTold = true;
         note("move " + csv.nameAt(csv.placeOfAside(each.op.rank, each.wait)) +
              " behind " + csv.nameAt(each.op));
+      }
     if (finding.fix &&
         (finding.fix->orGrouped || finding.fix->move == verify::Move::Grouped))
       note("in one group: " + groupOf(*finding.fix),
            csv.locate(finding.fix->other));
-    if (nth == 0 && csv.orderHolds)
-      note(std::string(notes.size() > finding.story.size() || finding.fix
-                           ? "or "
-                           : "") +
-           "leave the messages of the file out" +
-           (waitsForSends() ? ", and its WAIT_SENDs" : "") +
-           ": they are then added in an order that holds (sluice compile SPEC "
-           "--emit=torch-csv-comms writes it, of a spec with pipeline: "
-           "{schedule: {csv: FILE}})");
-  }
-
-  bool waitsForSends() const {
-    return llvm::any_of(csv.actions.asides,
-                        [](const Aside &aside) { return !!sendOf(aside); });
   }
 
   /// An operation, and which of its row's asides holds it back.
@@ -142,223 +127,34 @@ private:
   bool helpsMoved(const Held &of) {
     if (trials == 0)
       return false; // a trial is as long as the row
-    CsvTrial trial(csv, of.op.rank);
+    --trials;
+    CsvTrial trial(csv.actions, of.op.rank);
     trial.move(trial.cellOfAside(of.wait), trial.cellOf(of.op.index),
                /*behind=*/true);
-    std::optional<Faults> left = prove(trial);
-    return left && left->deadlocks < own().deadlocks;
+    std::optional<verify::Result> left = proveActions(csv, trial.actions());
+    return left && deadlocksOf(*left) < deadlocksOf(result);
   }
 
-  struct Faults {
-    size_t deadlocks = 0;
-    size_t others = 0;
-  };
-  static Faults faultsOf(std::span<const verify::Finding> errors) {
-    Faults faults;
-    for (const verify::Finding &each : errors)
-      ++(each.kind == FindingKind::Deadlock ? faults.deadlocks : faults.others);
-    return faults;
-  }
-
-  /// Those of the file's own plan.
-  Faults own() const {
-    return faultsOf(std::span(result.errors).first(csv.ofPlan));
-  }
-
-  /// What is left of the faults; none if it cannot be told, or not in time.
-  std::optional<Faults> prove(const CsvTrial &trial) {
-    if (trials == 0)
-      return std::nullopt;
-    --trials;
-    std::optional<verify::Result> left = trial.prove();
-    return left ? std::optional(faultsOf(left->errors)) : std::nullopt;
-  }
-
-  /// Whether the file has fewer faults with a change, deadlocks apart: those
-  /// show up only where messages match.
-  bool helps(const CsvTrial &trial) {
-    std::optional<Faults> left = prove(trial);
-    return left && left->others < own().others;
+  static size_t deadlocksOf(const verify::Result &of) {
+    return llvm::count_if(of.errors, [](const verify::Finding &each) {
+      return each.kind == FindingKind::Deadlock;
+    });
   }
 
   /// The cell that holds both, with what is in the group of the first.
   std::string groupOf(const verify::Fix &fix) const {
     const std::vector<PlanOp> &ops = plan->ranks[fix.other.rank].ops;
-    Id group = ops[fix.other.index].group;
-    uint32_t at = fix.other.index;
-    while (group != kNone && at > 0 && ops[at - 1].group == group)
-      --at;
-    std::string cell = "(" + nameOf(ops[at]);
-    while (group != kNone && ++at < ops.size() && ops[at].group == group)
-      cell += ";" + nameOf(ops[at]);
-    return cell + ";" + csv.nameAt(fix.moved) + ")BATCH_P2P";
-  }
-
-  //===--------------------------------------------------------------------===//
-  // Mismatches
-  //===--------------------------------------------------------------------===//
-
-  /// What a message meets or should meet.
-  void otherEnd(OpPlace at) {
-    const PlanOp &op = opAt(at);
-    OpRef mate{info(op.op).mate, peerOf(op), op.microbatch};
-    const Channel &channel = plan->channels[op.channel];
-    Id rank = isSend(op.op) ? channel.destination : channel.source;
-    std::optional<OpPlace> stands = find(rank, mate);
-    std::optional<OpPlace> met = counterpart(at, rank);
-    if (!stands)
-      return addMate(rank, mate, op.channel, met);
-    note(csv.nameAt(met ? *met : *stands) + " is here",
-         csv.locate(met ? *met : *stands));
-    if (!met)
-      return;
-    std::vector<Reorder> orders;
-    swaps(*stands, *met, orders);
-    OpRef due{info(opAt(*met).op).mate, peerOf(opAt(*met)),
-              opAt(*met).microbatch};
-    if (std::optional<OpPlace> here = find(at.rank, due))
-      swaps(*here, at, orders);
-    reorder(orders);
-  }
-
-  enum class Way : uint8_t { Before, Behind, Swapped };
-  /// A message that goes before another of its row, behind it, or to its place.
-  struct Reorder {
-    OpPlace moved, other;
-    Way way;
-  };
-
-  /// The ways to have `late` before `early`.
-  static void swaps(OpPlace late, OpPlace early, std::vector<Reorder> &to) {
-    if (late.index <= early.index)
-      return;
-    to.push_back({late, early, Way::Before});
-    to.push_back({early, late, Way::Behind});
-    to.push_back({early, late, Way::Swapped});
-  }
-
-  CsvTrial trialOf(const Reorder &of) const {
-    CsvTrial trial(csv, of.moved.rank);
-    size_t moved = trial.cellOf(of.moved.index);
-    size_t other = trial.cellOf(of.other.index);
-    if (of.way == Way::Swapped)
-      trial.swap(moved, other);
-    else
-      trial.move(moved, other, of.way == Way::Behind);
-    return trial;
-  }
-
-  std::string wordsOf(const Reorder &of) const {
-    std::string moved = csv.nameAt(of.moved), other = csv.nameAt(of.other);
-    std::string row = " (" + rowOf(of.moved.rank) + ")";
-    if (of.way == Way::Swapped)
-      return "swap " + moved + " and " + other + row;
-    std::string way = of.way == Way::Behind ? " behind " : " before ";
-    Id group = opAt(of.moved).group;
-    if (group != kNone && group == opAt(of.other).group)
-      return "take " + moved + " out of its group," + way + "it" + row;
-    return "move " + moved + way + wholeOf(of.other) + row;
-  }
-
-  /// A cell, which may hold more than one operation.
-  std::string wholeOf(OpPlace at) const {
-    return (opAt(at).group == kNone ? "" : "the group of ") + csv.nameAt(at);
-  }
-
-  /// Tells the one of `orders` that leaves the fewest faults.
-  void reorder(std::span<const Reorder> orders) {
-    const Reorder *best = nullptr;
-    Faults least = own();
-    least.deadlocks = 0; // it may have more
-    for (const Reorder &each : orders) {
-      std::optional<Faults> left = prove(trialOf(each));
-      if (!left || std::tie(left->others, left->deadlocks) >=
-                       std::tie(least.others, least.deadlocks))
-        continue;
-      best = &each;
-      least = *left;
-    }
-    if (best)
-      note(wordsOf(*best), csv.locate(best->moved));
+    auto [first, end] = groupExtent(fix.other.index, ops.size(),
+                                    [&](size_t at) { return ops[at].group; });
+    std::string cell = "(";
+    for (size_t at = first; at < end; ++at)
+      cell += nameOf(ops[at]) + ";";
+    return cell + csv.nameAt(fix.moved) + ")BATCH_P2P";
   }
 
   static bool isNamed(const PlanOp &op, const OpRef &name) {
     return op.op == name.op && op.stage == name.stage &&
            op.microbatch == name.microbatch;
-  }
-
-  static Id peerOf(const PlanOp &op) {
-    return isWithLater(op.op) ? op.stage + 1 : op.stage - 1;
-  }
-
-  std::optional<OpPlace> find(Id rank, const OpRef &name) const {
-    const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
-    auto at =
-        llvm::find_if(ops, [&](const PlanOp &op) { return isNamed(op, name); });
-    if (at == ops.end())
-      return std::nullopt;
-    return OpPlace{rank, static_cast<uint32_t>(at - ops.begin())};
-  }
-
-  /// The message at the other end with the same number on the channel.
-  std::optional<OpPlace> counterpart(OpPlace at, Id rank) const {
-    const PlanOp &op = opAt(at);
-    auto isOneEnd = [&](const PlanOp &other, bool sends) {
-      return other.channel == op.channel && isSend(other.op) == sends;
-    };
-    const std::vector<PlanOp> &mine = plan->ranks[at.rank].ops;
-    auto nth = std::count_if(
-        mine.begin(), mine.begin() + at.index,
-        [&](const PlanOp &other) { return isOneEnd(other, isSend(op.op)); });
-    const std::vector<PlanOp> &others = plan->ranks[rank].ops;
-    for (uint32_t i = 0; i < others.size(); ++i)
-      if (isOneEnd(others[i], !isSend(op.op)) && nth-- == 0)
-        return OpPlace{rank, i};
-    return std::nullopt;
-  }
-
-  /// Where a message is to be added: a receive before what needs it, a send
-  /// behind what makes it; or, if that does not help, before the message that
-  /// stands in its place, or behind the last one there.
-  void addMate(Id rank, const OpRef &mate, Id channel,
-               std::optional<OpPlace> met) {
-    std::string name = "add " + nameOf(mate);
-    std::string row = " (" + rowOf(rank) + ")";
-    auto helpsAt = [&](std::optional<OpPlace> cell, bool behind) {
-      if (!cell)
-        return false;
-      CsvTrial trial(csv, rank);
-      trial.insert(trial.cellOf(cell->index), behind, mate);
-      if (!helps(trial))
-        return false;
-      note(name + (behind ? " behind " : " before ") + wholeOf(*cell) + row,
-           csv.locate(*cell));
-      return true;
-    };
-    if (!helpsAt(userOf(rank, mate), isSend(mate.op)) &&
-        !helpsAt(met, /*behind=*/false) &&
-        !helpsAt(lastOn(rank, channel, isSend(mate.op)), /*behind=*/true))
-      note(name + " to row " + std::to_string(csv.lines[rank].where.line));
-  }
-
-  /// The last message of one end of a channel.
-  std::optional<OpPlace> lastOn(Id rank, Id channel, bool sends) const {
-    const std::vector<PlanOp> &ops = plan->ranks[rank].ops;
-    for (size_t i = ops.size(); i-- > 0;)
-      if (ops[i].channel == channel && isMessage(ops[i].op) &&
-          isSend(ops[i].op) == sends)
-        return OpPlace{rank, static_cast<uint32_t>(i)};
-    return std::nullopt;
-  }
-
-  /// What takes a received message, or makes the one that is sent.
-  std::optional<OpPlace> userOf(Id rank, const OpRef &message) const {
-    std::optional<OpPlace> user;
-    bool forward = info(message.op).payload == Payload::Activation;
-    for (Op op : {Op::Forward, Op::Backward, Op::BackwardInput})
-      if (!user && forward == (op == Op::Forward))
-        user = find(rank, {op, message.stage, message.microbatch});
-    return user;
   }
 
   //===--------------------------------------------------------------------===//
@@ -390,16 +186,52 @@ private:
 
 } // namespace
 
-std::vector<CsvNote> notesOn(const CsvSchedule &csv, const Plan *plan,
-                             const verify::Result &result,
-                             const verify::Finding &finding) {
-  size_t nth = 0;
+CsvAdvice::CsvAdvice(const CsvSchedule &of, const Plan *by,
+                     const verify::Result &in)
+    : csv(of), plan(by), result(in) {}
+
+std::vector<CsvNote> CsvAdvice::on(const verify::Finding &finding) {
+  size_t nth = 0; // of its kind
   for (const verify::Finding &other : result.errors) {
     if (&other == &finding)
       break;
     nth += other.kind == finding.kind;
   }
-  return Notes(csv, plan, result, finding).take(nth);
+  Notes own(csv, plan, result, finding);
+  std::vector<CsvNote> notes = own.take(nth);
+  isMoveTold |= own.isMoveTold;
+  if (finding.kind != FindingKind::Mismatch || !plan ||
+      !csv.actions.hasMessages)
+    return notes;
+  if (!mends)
+    mends = mendMismatches(csv, *plan, result);
+  if (nth < mends->size()) {
+    llvm::append_range(notes, (*mends)[nth].here);
+    llvm::append_range(notes, (*mends)[nth].changes);
+  }
+  return notes;
+}
+
+bool CsvAdvice::waitsForSends() const {
+  return llvm::any_of(csv.actions.asides,
+                      [](const Aside &aside) { return !!sendOf(aside); });
+}
+
+std::string CsvAdvice::onDeadlocks() const {
+  bool deadlocks = llvm::any_of(result.errors, [](const auto &finding) {
+    return finding.kind == FindingKind::Deadlock;
+  });
+  bool fixed = isMoveTold || llvm::any_of(result.errors, [](const auto &each) {
+                 return each.fix.has_value();
+               });
+  if (!deadlocks || !csv.orderHolds)
+    return "";
+  return std::string(fixed ? "or " : "") +
+         "leave the messages of the file out" +
+         (waitsForSends() ? ", and its WAIT_SENDs" : "") +
+         ": they are then added in an order that holds (sluice compile SPEC "
+         "--emit=torch-csv-comms writes it, of a spec with pipeline: "
+         "{schedule: {csv: FILE}})";
 }
 
 } // namespace sluice

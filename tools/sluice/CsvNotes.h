@@ -12,12 +12,35 @@ struct CsvNote {
   SourceLocation where; ///< line 0: none
 };
 
-/// The story of a deadlock, a step a note, then the other end of a message and
-/// what would mend the fault. `plan` is the one that was proved, null if it was
-/// the schedule. `finding` is one of `result`.
-std::vector<CsvNote> notesOn(const CsvSchedule &csv, const Plan *plan,
-                             const verify::Result &result,
-                             const verify::Finding &finding);
+/// What a message meets, and the changes that mend a mismatch.
+struct CsvMends {
+  std::vector<CsvNote> here, changes;
+};
+
+/// What is told beside the findings of a file.
+class CsvAdvice {
+public:
+  /// `plan` is the one that was proved, null if it was the schedule; all must
+  /// outlive this.
+  CsvAdvice(const CsvSchedule &csv, const Plan *plan,
+            const verify::Result &result);
+
+  /// The story of a deadlock, a step a note, then the other end of a message
+  /// and what would mend the fault. `finding` is one of the result's.
+  std::vector<CsvNote> on(const verify::Finding &finding);
+  /// What else would mend the deadlocks, all of them; empty if nothing is
+  /// known, or there are none.
+  std::string onDeadlocks() const;
+
+private:
+  bool waitsForSends() const;
+
+  const CsvSchedule &csv;
+  const Plan *plan;
+  const verify::Result &result;
+  std::optional<std::vector<CsvMends>> mends; ///< of the mismatches, in order
+  bool isMoveTold = false;                    ///< of a WAIT_SEND
+};
 
 } // namespace sluice
 

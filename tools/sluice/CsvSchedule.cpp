@@ -2,10 +2,10 @@
 
 #include "compiler/passes/PassManager.h"
 #include "compiler/schedules/OrdersText.h"
+#include "ir/text/TextFile.h"
 #include "tools/sluice/Findings.h"
 
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
 
 namespace sluice {
@@ -206,15 +206,13 @@ verify::Result verifyCsv(CsvSchedule &csv, const verify::Options &options,
 
 bool checkScheduleCsv(const Spec &spec, Diagnostics &diagnostics) {
   std::string path = scheduleCsvPath(spec);
-  auto buffer = llvm::MemoryBuffer::getFile(path, /*IsText=*/false,
-                                            /*RequiresNullTerminator=*/false);
-  if (!buffer)
+  std::string text;
+  if (!readTextFile(path, text).ok())
     return true;
-  std::string_view text((*buffer)->getBuffer());
   unsigned before = diagnostics.errorCount();
   auto good = [&] { return diagnostics.errorCount() == before; };
   CsvSchedule csv;
-  csv.lines = linesOfCsv(text, diagnostics.addSource(path, std::string(text)));
+  csv.lines = linesOfCsv(text, diagnostics.addSource(path, text));
   csv.actions = parseActions(csv.lines, ',', diagnostics);
   if (!good())
     return false;

@@ -1,13 +1,15 @@
 #include "tools/sluice/CsvTrial.h"
 
+#include "ir/Groups.h"
+
 #include <algorithm>
 #include <utility>
 
 namespace sluice {
 
-CsvTrial::CsvTrial(const CsvSchedule &of, Id row) : csv(of), rank(row) {
-  std::span<const Aside> asides = csv.actions.asidesOf(rank);
-  uint32_t position = csv.actions.firstOfRank[rank];
+CsvTrial::CsvTrial(const Actions &of, Id row) : all(of), rank(row) {
+  std::span<const Aside> asides = all.asidesOf(rank);
+  uint32_t position = all.firstOfRank[rank];
   auto takeAsides = [&] {
     while (cellOfWait.size() < asides.size() &&
            asides[cellOfWait.size()].before <= position) {
@@ -15,7 +17,7 @@ CsvTrial::CsvTrial(const CsvSchedule &of, Id row) : csv(of), rank(row) {
       cellOfWait.push_back(cells.size() - 1);
     }
   };
-  for (const Action &action : csv.actions.rank(rank)) {
+  for (const Action &action : all.rank(rank)) {
     takeAsides();
     cellOfAction.push_back(cells.size());
     cells.emplace_back(action);
@@ -32,18 +34,17 @@ Id CsvTrial::groupAt(size_t position) const {
 
 /// Before or behind the cell at `position` and all of its group.
 size_t CsvTrial::placeAt(size_t position, bool behind) const {
-  Id group = groupAt(position);
-  auto isMember = [&](size_t at) {
-    return group != kNone && groupAt(at) == group;
-  };
-  if (behind) {
-    while (isMember(position + 1))
-      ++position;
-    return position + 1;
-  }
-  while (position > 0 && isMember(position - 1))
-    --position;
-  return position;
+  auto [first, end] = groupExtent(position, cells.size(),
+                                  [this](size_t at) { return groupAt(at); });
+  return behind ? end : first;
+}
+
+void CsvTrial::rotate(size_t from, size_t to) {
+  auto begin = cells.begin();
+  if (from < to)
+    std::rotate(begin + from, begin + from + 1, begin + to);
+  else
+    std::rotate(begin + to, begin + from, begin + from + 1);
 }
 
 void CsvTrial::insert(size_t position, bool behind, const OpRef &message) {
@@ -55,11 +56,11 @@ void CsvTrial::move(size_t from, size_t position, bool behind) {
   size_t to = placeAt(position, behind);
   if (auto *action = std::get_if<Action>(&cells[from]))
     action->group = kNone;
-  auto begin = cells.begin();
-  if (from < to)
-    std::rotate(begin + from, begin + from + 1, begin + to);
-  else
-    std::rotate(begin + to, begin + from, begin + from + 1);
+  rotate(from, to);
+}
+
+void CsvTrial::shift(size_t from, size_t position, bool behind) {
+  rotate(from, behind ? position + 1 : position);
 }
 
 void CsvTrial::swap(size_t one, size_t other) {
@@ -68,10 +69,10 @@ void CsvTrial::swap(size_t one, size_t other) {
             std::get<Action>(cells[other]).group);
 }
 
-std::optional<verify::Result> CsvTrial::prove() const {
+Actions CsvTrial::actions() const {
   Actions changed;
-  changed.hasMessages = csv.actions.hasMessages;
-  for (Id row = 0; row < csv.actions.ranks(); ++row) {
+  changed.hasMessages = all.hasMessages;
+  for (Id row = 0; row < all.ranks(); ++row) {
     auto first = static_cast<uint32_t>(changed.list.size());
     changed.firstOfRank.push_back(first);
     changed.firstAsideOf.push_back(
@@ -82,9 +83,9 @@ std::optional<verify::Result> CsvTrial::prove() const {
       changed.asides.push_back(aside);
     };
     if (row != rank) {
-      std::ranges::for_each(csv.actions.rank(row), add);
-      for (const Aside &aside : csv.actions.asidesOf(row))
-        addAside(aside, aside.before - csv.actions.firstOfRank[row] + first);
+      std::ranges::for_each(all.rank(row), add);
+      for (const Aside &aside : all.asidesOf(row))
+        addAside(aside, aside.before - all.firstOfRank[row] + first);
       continue;
     }
     for (const Cell &cell : cells)
@@ -96,10 +97,15 @@ std::optional<verify::Result> CsvTrial::prove() const {
   }
   changed.firstOfRank.push_back(static_cast<uint32_t>(changed.list.size()));
   changed.firstAsideOf.push_back(static_cast<uint32_t>(changed.asides.size()));
+  return changed;
+}
+
+std::optional<verify::Result>
+proveActions(const CsvSchedule &csv, const Actions &actions, bool remedies) {
   Diagnostics faults;
-  std::optional<Plan> plan = planOfActions(changed, csv.lines, {}, faults);
+  std::optional<Plan> plan = planOfActions(actions, csv.lines, {}, faults);
   verify::Options options = csv.proved;
-  options.remedies = false;
+  options.remedies = remedies;
   return plan ? std::optional(verify::verifyPlan(*plan, options))
               : std::nullopt;
 }

@@ -9,11 +9,11 @@
 
 namespace sluice {
 
-/// The cells of one row, which can be changed, and the proof of the file with
-/// it. Positions are those of cells, members of a group one each.
+/// The cells of one row, which can be changed. Positions are those of cells,
+/// members of a group one each.
 class CsvTrial {
 public:
-  CsvTrial(const CsvSchedule &of, Id row);
+  CsvTrial(const Actions &of, Id row);
 
   /// Position of the row's action or aside `number`.
   size_t cellOf(size_t action) const { return cellOfAction[action]; }
@@ -24,22 +24,31 @@ public:
   void insert(size_t position, bool behind, const OpRef &message);
   /// Moves the cell at `from` there, out of its group.
   void move(size_t from, size_t position, bool behind);
+  /// Moves the cell at `from` there, within the group that both are of.
+  void shift(size_t from, size_t position, bool behind);
   /// Lets two actions change places.
   void swap(size_t one, size_t other);
 
-  /// What is found in the file then; none if it cannot be made a plan.
-  std::optional<verify::Result> prove() const;
+  /// All rows then.
+  Actions actions() const;
 
 private:
   using Cell = std::variant<Action, Aside>;
   size_t placeAt(size_t position, bool behind) const;
+  void rotate(size_t from, size_t to);
   Id groupAt(size_t position) const;
 
-  const CsvSchedule &csv;
+  const Actions &all;
   Id rank;
   std::vector<Cell> cells;
   std::vector<size_t> cellOfAction, cellOfWait;
 };
+
+/// What is found in the file `csv` with other actions; none if they cannot be
+/// made a plan. `remedies` as in verify::Options.
+std::optional<verify::Result> proveActions(const CsvSchedule &csv,
+                                           const Actions &actions,
+                                           bool remedies = false);
 
 } // namespace sluice
 

@@ -37,6 +37,10 @@ static void explainChannels(const Plan &plan, llvm::raw_ostream &out) {
     for (const PlanOp &op : rank.ops)
       if (isSend(op.op))
         traffic[op.channel].add(op, messageBytes(plan, rank, op));
+  if (llvm::all_of(traffic, [](const Traffic &of) { return !of.messages; })) {
+    out << "\nchannels: none, no rank sends to another\n";
+    return;
+  }
   out << "\nchannels: the n-th send meets the n-th receive\n";
   Table table({"from", "to", "communicator", "messages", "bytes"});
   for (size_t c = 0; c < plan.channels.size(); ++c)
@@ -152,8 +156,10 @@ static void explainMemory(const Plan &plan, llvm::raw_ostream &out) {
     for (Bytes bytes : live.back())
       top = std::max(top, bytes);
   }
-  if (top == 0)
+  if (top == 0) {
+    out << "\nmemory: none to show, no buffer has a size\n";
     return;
+  }
   out << "\nmemory in use along each list, full height " << formatBytes(top)
       << "\n";
   for (Id r = 0; r < plan.ranks.size(); ++r) {

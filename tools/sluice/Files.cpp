@@ -6,6 +6,7 @@
 #include "ir/Words.h"
 #include "ir/text/Actions.h"
 #include "ir/text/Text.h"
+#include "ir/text/TextFile.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -93,17 +94,8 @@ Status readInput(const std::string &name, Input &input) {
   if (isThere && (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
     return Status::input("'" + escaped(name) +
                          "' is a device; '-' is standard input");
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(
-      name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
-  if (!buffer)
-    return Status::input("cannot open '" + escaped(name) +
-                         "': " + buffer.getError().message());
-  constexpr uint64_t kMostBytes = ~uint32_t(0); // places are of 32 bits
-  if ((*buffer)->getBufferSize() > kMostBytes)
-    return Status::input("'" + escaped(name) + "' has " +
-                         counted((*buffer)->getBufferSize(), "byte") +
-                         ", a text at most " + number(kMostBytes));
-  input.text = (*buffer)->getBuffer().str();
+  if (Status status = readTextFile(name, input.text); !status.ok())
+    return status;
   input.kind = kindOf(name, input.text);
   return Status();
 }

@@ -44,26 +44,53 @@ SourceLocation Subject::locate(std::optional<verify::OpPlace> place) const {
   return (*ops)[place->rank][place->index];
 }
 
-/// What is told beside a finding, each at its place.
-static std::vector<CsvNote> notesOn(const Subject &subject,
-                                    const verify::Result &result,
-                                    const verify::Finding &finding) {
-  if (subject.csv)
-    return notesOn(*subject.csv, subject.plan, result, finding);
-  std::vector<CsvNote> notes;
-  if (finding.meets)
-    notes.push_back({subject.opAt(*finding.meets) + " of rank " +
-                         std::to_string(finding.meets->rank) + " stands here",
-                     subject.locate(finding.meets)});
-  for (const verify::Step &step : finding.story)
-    notes.push_back({step.text, subject.locate(step.from)});
-  return notes;
-}
+namespace {
+/// What is told beside the findings of a result, each at its place.
+class Notes {
+public:
+  Notes(const Subject &of, const verify::Result &in) : subject(of), result(in) {
+    if (of.csv)
+      advice.emplace(*of.csv, of.plan, result);
+  }
 
-void tellFindings(const Subject &subject, const verify::Result &result,
-                  Diagnostics &diagnostics) {
+  std::vector<CsvNote> on(const verify::Finding &finding) {
+    if (advice)
+      return advice->on(finding);
+    std::vector<CsvNote> notes;
+    if (finding.meets)
+      notes.push_back({subject.opAt(*finding.meets) + " of rank " +
+                           std::to_string(finding.meets->rank) + " stands here",
+                       subject.locate(finding.meets)});
+    for (const verify::Step &step : finding.story)
+      notes.push_back({step.text, subject.locate(step.from)});
+    return notes;
+  }
+
+  /// What is told of all deadlocks together, once those told one by one are.
+  std::vector<std::string> onDeadlocks() const {
+    std::vector<std::string> notes;
+    if (!result.advice.empty())
+      notes.push_back(result.advice);
+    if (std::string more = advice ? advice->onDeadlocks() : ""; !more.empty())
+      notes.push_back(std::move(more));
+    return notes;
+  }
+
+private:
+  const Subject &subject;
+  const verify::Result &result;
+  std::optional<CsvAdvice> advice;
+};
+} // namespace
+
+/// Tells each finding, of some deadlocks or of `all` the story; returns what is
+/// to be told of all deadlocks together.
+static std::vector<std::string> tellEach(const Subject &subject,
+                                         const verify::Result &result, bool all,
+                                         Diagnostics &diagnostics) {
   constexpr unsigned kStories = 3; // of the others only who waits, and a fix
   unsigned deadlocks = 0;
+  Notes notes(subject, result);
   auto tell = [&](const verify::Finding &finding, bool isError) {
     std::string message = std::string(verify::findingKindName(finding.kind)) +
                           ": " + finding.message;
@@ -71,15 +98,24 @@ void tellFindings(const Subject &subject, const verify::Result &result,
     SourceLocation where = subject.locate(finding.place);
     Diagnostic &told = isError ? diagnostics.error(where, std::move(message))
                                : diagnostics.warning(where, std::move(message));
-    if (finding.kind == verify::FindingKind::Deadlock && ++deadlocks > kStories)
+    if (finding.kind == verify::FindingKind::Deadlock &&
+        ++deadlocks > kStories && !all)
       return;
-    for (CsvNote &note : notesOn(subject, result, finding))
+    for (CsvNote &note : notes.on(finding))
       told.note(std::move(note.message), note.where);
   };
   for (const verify::Finding &finding : result.errors)
     tell(finding, /*isError=*/true);
   for (const verify::Finding &finding : result.warnings)
     tell(finding, /*isError=*/false);
+  return notes.onDeadlocks();
+}
+
+void tellFindings(const Subject &subject, const verify::Result &result,
+                  Diagnostics &diagnostics) {
+  for (std::string &note :
+       tellEach(subject, result, /*all=*/false, diagnostics))
+    diagnostics.lastError().note(std::move(note));
 }
 
 //===----------------------------------------------------------------------===//
@@ -117,8 +153,8 @@ static void writeNote(llvm::json::OStream &json, llvm::StringRef message,
 }
 
 static void writeFinding(llvm::json::OStream &json, const Subject &subject,
-                         const verify::Result &result,
-                         const verify::Finding &finding) {
+                         const verify::Finding &finding, bool isFirstDeadlock,
+                         Notes &notes) {
   json.attribute("kind",
                  llvm::StringRef(verify::findingKindName(finding.kind)));
   json.attribute("message", finding.message);
@@ -132,17 +168,27 @@ static void writeFinding(llvm::json::OStream &json, const Subject &subject,
       });
   });
   json.attributeArray("notes", [&] {
-    for (const CsvNote &note : notesOn(subject, result, finding))
+    for (const CsvNote &note : notes.on(finding))
       writeNote(json, note.message, note.where);
+    if (isFirstDeadlock)
+      for (const std::string &note : notes.onDeadlocks())
+        writeNote(json, note, {});
   });
 }
 
 static void writeFindings(llvm::json::OStream &json, llvm::StringRef key,
-                          const Subject &subject, const verify::Result &result,
-                          llvm::ArrayRef<verify::Finding> findings) {
+                          const Subject &subject,
+                          llvm::ArrayRef<verify::Finding> findings,
+                          Notes &notes) {
+  bool deadlocks = false;
   json.attributeArray(key, [&] {
-    for (const verify::Finding &finding : findings)
-      json.object([&] { writeFinding(json, subject, result, finding); });
+    for (const verify::Finding &finding : findings) {
+      bool isOne = finding.kind == verify::FindingKind::Deadlock;
+      json.object([&] {
+        writeFinding(json, subject, finding, isOne && !deadlocks, notes);
+      });
+      deadlocks |= isOne;
+    }
   });
 }
 
@@ -179,6 +225,7 @@ static std::string p2pOf(const Arguments &arguments) {
 void writeFindingsJson(const Arguments &arguments, const Subject &subject,
                        const verify::Result &result, llvm::raw_ostream &out) {
   llvm::json::OStream json(out, 2);
+  Notes notes(subject, result);
   json.object([&] {
     json.attribute("ok", result.ok());
     json.attribute("ranks", subject.ranks());
@@ -198,8 +245,8 @@ void writeFindingsJson(const Arguments &arguments, const Subject &subject,
     if (subject.file && !subject.csv && !subject.ops)
       writeFaults(json, subject.rowsAreRanks, *subject.file);
     else
-      writeFindings(json, "errors", subject, result, result.errors);
-    writeFindings(json, "warnings", subject, result, result.warnings);
+      writeFindings(json, "errors", subject, result.errors, notes);
+    writeFindings(json, "warnings", subject, result.warnings, notes);
   });
   out << '\n';
 }
@@ -254,8 +301,12 @@ static std::string modelsThat(const verify::Result &result, bool hold) {
 
 /// Under what the verdict stands, and under what it would be another.
 static std::string assumptions(const Arguments &arguments,
+                               const Subject &subject,
                                const verify::Result &result) {
   const verify::Options &options = arguments.verify;
+  if (!subject.plan && subject.schedule && result.ok())
+    return ", by their order alone: messages are added when it is lowered, in "
+           "an order that holds under every progress model";
   std::string text = ", progress ";
   text += verify::progressName(options.progress);
   if (options.buffered != 0)
@@ -287,19 +338,24 @@ void writeFindingsText(const Arguments &arguments, const Subject &subject,
     told.warnings.clear();
   if (subject.file) {
     Diagnostics shown = *subject.file;
+    std::vector<std::string> whole;
     if (subject.csv || subject.ops)
-      tellFindings(subject, told, shown);
+      whole = tellEach(subject, told, arguments.verbose, shown);
     out << shown.render();
+    for (const std::string &note : whole)
+      out << "note: " << note << '\n';
   } else {
     writePlain(subject, told.errors, "error", out);
     writePlain(subject, told.warnings, "warning", out);
+    if (!told.advice.empty())
+      out << "note: " << told.advice << '\n';
   }
   if (result.ok() && arguments.quiet)
     return;
   out << (result.ok() ? "ok: " : "refused: ")
       << counted(subject.operations(), "operation") << addedTo(subject)
       << " on " << counted(subject.ranks(), "rank")
-      << assumptions(arguments, result) << '\n';
+      << assumptions(arguments, subject, result) << '\n';
 }
 
 } // namespace sluice
