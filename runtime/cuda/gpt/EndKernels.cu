@@ -131,16 +131,22 @@ cudaError_t crossEntropy(cudaStream_t stream, Real *logits,
                      writes(losses, tokens)});
 }
 
+/// The sum of `count` numbers in double precision, known to all of the team.
+template <typename Number, typename Team>
+SLUICE_DEVICE double total(const Number *of, size_t count, const Team &team) {
+  double sum = 0;
+  for (size_t i = team.thread(); i < count; i += team.size())
+    sum += double(of[i]);
+  return team.sum(sum);
+}
+
 struct CountLoss {
   const float *losses;
   size_t tokens;
   StepData *step;
   template <typename Team>
   SLUICE_DEVICE void operator()(size_t, const Team &team) const {
-    double sum = 0;
-    for (size_t i = team.thread(); i < tokens; i += team.size())
-      sum += double(losses[i]);
-    sum = team.sum(sum);
+    const double sum = total(losses, tokens, team);
     if (team.thread() != 0)
       return;
     step->lossSum += sum / double(tokens);
@@ -183,10 +189,7 @@ struct SumParts {
   double *sum;
   template <typename Team>
   SLUICE_DEVICE void operator()(size_t, const Team &team) const {
-    double all = 0;
-    for (size_t i = team.thread(); i < count; i += team.size())
-      all += parts[i];
-    all = team.sum(all);
+    const double all = total(parts, count, team);
     if (team.thread() == 0)
       *sum = all;
   }
@@ -216,11 +219,7 @@ struct Clip {
   StepData *step;
   template <typename Team>
   SLUICE_DEVICE void operator()(size_t, const Team &team) const {
-    double sum = 0;
-    for (size_t i = team.thread(); i < count; i += team.size())
-      sum += norms[i];
-    sum = team.sum(sum);
-    const double factor = limit / (sqrt(sum) + 1e-6);
+    const double factor = limit / (sqrt(total(norms, count, team)) + 1e-6);
     if (team.thread() == 0)
       step->factor = float(factor < 1.0 ? factor : 1.0);
   }
