@@ -158,6 +158,9 @@ struct ConnectOptions {
   bool computesOnDevice = false;
   /// Whether the commands of a step are captured once and then repeated.
   bool graphs = false;
+  Id self = kNone; ///< the rank of this process, where each has one
+  /// Then: BackendFunctions::token of process 0.
+  std::string token;
 };
 
 /// All ranks of a job, as far as they are in this process, and the channels and
@@ -168,6 +171,9 @@ public:
   /// Once, before all else: finds the devices and connects the ranks. Memory of
   /// the host needs neither.
   virtual Status connect(const ConnectOptions &) { return {}; }
+  /// Where each process has one rank: after all have loaded the same job,
+  /// before the first step, from the rank's own thread. An abort ends it.
+  virtual Status join() { return {}; }
   /// Before any of them is allocated: refuses arenas, one per rank, that do not
   /// fit together into what memory there is. Touches nothing.
   virtual Status admit(std::span<const Bytes> arenas) const = 0;
@@ -189,6 +195,10 @@ struct BackendFunctions {
   /// What the shipped module of this name is on the backend's devices, null
   /// where it computes on the host; null: all do.
   const sluice_module *(*moduleOnDevice)(const char *name) = nullptr;
+  /// Not null where a process a rank is possible, but without `connect`: the
+  /// processes meet by MPI, and the first tells all what this makes, empty if
+  /// it cannot.
+  std::string (*token)() = nullptr;
 };
 
 /// A row of Backends.def.
@@ -221,7 +231,7 @@ struct BackendPlugin {
   uint32_t version;
   BackendFunctions functions;
 };
-inline constexpr uint32_t kBackendVersion = 4;
+inline constexpr uint32_t kBackendVersion = 5;
 
 std::span<const BackendInfo> backends();
 

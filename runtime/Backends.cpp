@@ -17,7 +17,7 @@
 namespace sluice::runtime {
 
 #define SLUICE_WHERE_BuiltIn(Name, Text)                                       \
-  "", { make##Name##World, nullptr, nullptr }
+  "", { make##Name##World, nullptr, nullptr, nullptr }
 #define SLUICE_WHERE_Plugin(Name, Text)                                        \
   "libsluice_" Text ".so", {}
 static constexpr BackendInfo kBackends[] = {

@@ -136,11 +136,13 @@ Status JobRunner::prepare() {
           backend->make(ranks, paths.channels, paths.collectives, job->world);
       !s.ok())
     return s;
-  if (Status s =
-          job->world->connect({.devices = options.devices,
-                               .timeoutSeconds = options.timeoutSeconds,
-                               .computesOnDevice = options.computesOnDevice,
-                               .graphs = options.graphs});
+  if (Status s = job->world->connect(
+          {.devices = options.devices,
+           .timeoutSeconds = options.timeoutSeconds,
+           .computesOnDevice = options.computesOnDevice,
+           .graphs = options.graphs,
+           .self = options.peers ? options.peers->self() : kNone,
+           .token = options.token});
       !s.ok())
     return s;
   std::vector<Bytes> arenas;

@@ -69,6 +69,8 @@ struct JobOptions {
   /// of its number. Null: all ranks are here. All processes must run the same
   /// plan, and give the same options but for the functions.
   Peers *peers = nullptr;
+  /// With `peers`: BackendFunctions::token of process 0.
+  std::string token;
   /// With `peers`: lines that tell the job and must be the same in all.
   std::string identity;
   /// May be null: the number of a signal that came ends the job; with

@@ -35,7 +35,7 @@ public:
 
   void run() {
     load();
-    if (awaitStart())
+    if (awaitStart() && join())
       runSteps();
     const std::lock_guard lock(job.mutex);
     state.ended = true;
@@ -49,6 +49,7 @@ private:
   Status tensors(std::vector<sluice_tensor> &result) const;
   Status resume() const;
   bool awaitStart();
+  bool join();
   void runSteps();
   bool runStep(uint64_t step, bool &stops);
   Outcome tryStep(uint64_t step, bool &stops, Failure &failure);
@@ -117,6 +118,16 @@ bool RankThread::awaitStart() {
   job.changed.wait(lock,
                    [this] { return job.start != JobState::Start::Pending; });
   return job.start == JobState::Start::Go;
+}
+
+/// With the ranks of other processes.
+bool RankThread::join() {
+  if (!job.liaison)
+    return true;
+  const Status status = job.world->join();
+  if (!status.ok())
+    fail(job.firstStep, {kNone, status.message()});
+  return status.ok();
 }
 
 void RankThread::runSteps() {

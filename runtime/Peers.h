@@ -33,6 +33,9 @@ public:
   virtual ~Peers() = default;
   virtual Id self() const = 0;
   virtual uint32_t count() const = 0;
+  /// Returns what process 0 says here. Waits for it: all processes call it, as
+  /// soon as they have met.
+  virtual std::string share(std::string text) = 0;
   /// Hands `text` on to process `to`, which may be this one. Does not wait.
   /// What one process posts to another arrives in order. From any thread.
   virtual void post(Id to, std::string text) = 0;

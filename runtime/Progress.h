@@ -53,7 +53,7 @@ struct alignas(64) RankProgress {
   std::atomic<Phase> phase{Phase::Loading};
   uint32_t streams = 0;
   Counters done;
-  FlightRecorder flight; ///< of backends that work queues off
+  FlightRecorder flight; ///< of what the backend starts
 
   void setStreams(uint32_t count) {
     streams = count;

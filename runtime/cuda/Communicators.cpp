@@ -42,12 +42,13 @@ private:
 } // namespace
 
 Communicators::Communicators(std::span<const Channel> channels,
-                             std::span<const Collective> collectives) {
-  join(channels, collectives);
+                             std::span<const Collective> collectives, Id own)
+    : self(own) {
+  arrange(channels, collectives);
 }
 
-void Communicators::join(std::span<const Channel> channels,
-                         std::span<const Collective> collectives) {
+void Communicators::arrange(std::span<const Channel> channels,
+                            std::span<const Collective> collectives) {
   Sets sets;
   for (const Channel &channel : channels)
     sets.join(sets.of(channel.communicator, channel.source),
@@ -121,6 +122,8 @@ std::vector<Member *> Communicators::ofRank(Id rank) {
     for (Member &member : clique.members)
       if (member.rank == rank)
         members.push_back(&member);
+  if (self == rank)
+    members.push_back(&whole);
   return members;
 }
 
@@ -130,19 +133,26 @@ std::vector<Member *> Communicators::ofRank(Id rank) {
 
 static constexpr const char *kLate = "NCCL does not connect in time";
 
-/// All calls of one communicator are over, or the time is.
-static Answer settleAll(std::deque<Member> &members,
-                        Communicators::Deadline deadline) {
-  const auto isOver = [&] {
-    return std::chrono::steady_clock::now() > deadline;
-  };
-  for (const Member &member : members)
-    if (Answer answer = Communicators::settle(member, isOver); !answer.ok())
-      return answer;
+/// All calls on one communicator are over, or the time is.
+static Answer settleOne(const Member &member,
+                        const Communicators::Patience &patience) {
+  const auto isOver = [&] { return patience.isOver(); };
+  if (Answer answer = Communicators::settle(member, isOver); !answer.ok())
+    return answer;
   return isOver() ? Answer{kLate} : Answer{};
 }
 
-Answer Communicators::make(Clique &clique, Deadline deadline) {
+/// The same of all members that are here.
+static Answer settleAll(std::deque<Member> &members,
+                        const Communicators::Patience &patience) {
+  for (const Member &member : members)
+    if (member.handle)
+      if (Answer answer = settleOne(member, patience); !answer.ok())
+        return answer;
+  return {};
+}
+
+Answer Communicators::make(Clique &clique, const Patience &patience) {
   ncclUniqueId id;
   if (Answer answer = answerOf(ncclGetUniqueId(&id), "ncclGetUniqueId");
       !answer.ok())
@@ -168,12 +178,11 @@ Answer Communicators::make(Clique &clique, Deadline deadline) {
   Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd");
   if (!first.ok())
     return first;
-  return ended.ok() ? settleAll(clique.members, deadline) : ended;
+  return ended.ok() ? settleAll(clique.members, patience) : ended;
 }
 
-namespace {
 /// A stream and some bytes of a device, for a moment.
-class Spot {
+class Communicators::Spot {
 public:
   Answer take(int onDevice) {
     device = onDevice;
@@ -195,20 +204,23 @@ public:
   Spot &operator=(const Spot &) = delete;
   /// Freeing waits for the device: what never ends keeps its bytes.
   ~Spot() {
+    if (!stream)
+      return; // of a rank that is not here
     (void)cudaSetDevice(device);
     const bool isIdle =
-        !stream ||
-        await(std::chrono::steady_clock::now() + std::chrono::seconds(1)).ok();
+        await({std::chrono::steady_clock::now() + std::chrono::seconds(1)})
+            .ok();
     if (bytes && isIdle)
       (void)cudaFree(bytes);
-    if (stream)
-      (void)cudaStreamDestroy(stream);
+    (void)cudaStreamDestroy(stream);
   }
   /// Until all that was enqueued has ended.
-  Answer await(Communicators::Deadline deadline) const {
+  Answer await(const Patience &patience) const {
+    if (!stream)
+      return {};
     cudaError_t state = cudaErrorNotReady;
     while ((state = cudaStreamQuery(stream)) == cudaErrorNotReady) {
-      if (std::chrono::steady_clock::now() > deadline)
+      if (patience.isOver())
         return {kLate};
       std::this_thread::yield();
     }
@@ -219,51 +231,48 @@ public:
   cudaStream_t stream = nullptr;
   std::byte *bytes = nullptr; ///< one to send, one to receive into
 };
-} // namespace
 
-/// A byte over each path.
-static Answer exchange(std::span<const std::pair<Id, Id>> messages,
-                       const std::function<Member &(Id)> &memberOf,
-                       std::deque<Spot> &spots) {
-  for (const auto &[from, to] : messages) {
-    Member &source = memberOf(from), &target = memberOf(to);
-    Spot &there = spots[static_cast<size_t>(target.position)];
-    Spot &here = spots[static_cast<size_t>(source.position)];
-    if (Answer answer =
-            answerOf(ncclSend(here.bytes, 1, ncclInt8, target.position,
-                              source.handle, here.stream),
-                     "ncclSend");
-        !answer.ok())
-      return answer;
-    if (Answer answer =
-            answerOf(ncclRecv(there.bytes + 1, 1, ncclInt8, source.position,
-                              target.handle, there.stream),
-                     "ncclRecv");
-        !answer.ok())
+/// A byte over each path, as far as its ends are here.
+Answer Communicators::exchange(Clique &clique, std::deque<Spot> &spots) {
+  for (const auto &[from, to] : clique.messages) {
+    Member &source = find(clique, from), &target = find(clique, to);
+    const Spot &there = spots[static_cast<size_t>(target.position)];
+    const Spot &here = spots[static_cast<size_t>(source.position)];
+    Answer answer;
+    if (isHere(from))
+      answer = answerOf(ncclSend(here.bytes, 1, ncclInt8, target.position,
+                                 source.handle, here.stream),
+                        "ncclSend");
+    if (isHere(to) && answer.ok())
+      answer = answerOf(ncclRecv(there.bytes + 1, 1, ncclInt8, source.position,
+                                 target.handle, there.stream),
+                        "ncclRecv");
+    if (!answer.ok())
       return answer;
   }
   return {};
 }
 
-Answer Communicators::touch(Clique &clique, Deadline deadline) {
-  std::deque<Spot> spots;
+Answer Communicators::touch(Clique &clique, const Patience &patience) {
+  std::deque<Spot> spots(clique.members.size());
   for (const Member &member : clique.members)
-    if (Answer answer = spots.emplace_back().take(member.device); !answer.ok())
-      return answer;
+    if (isHere(member.rank))
+      if (Answer answer =
+              spots[static_cast<size_t>(member.position)].take(member.device);
+          !answer.ok())
+        return answer;
   if (Answer answer = answerOf(ncclGroupStart(), "ncclGroupStart");
       !answer.ok())
     return answer;
-  Answer answer = exchange(
-      clique.messages, [&](Id rank) -> Member & { return find(clique, rank); },
-      spots);
+  Answer answer = exchange(clique, spots);
   Answer ended = answerOf(ncclGroupEnd(), "ncclGroupEnd");
   if (answer.ok())
     answer = std::move(ended);
   if (answer.ok())
-    answer = settleAll(clique.members, deadline);
+    answer = settleAll(clique.members, patience);
   for (const Spot &spot : spots)
     if (answer.ok())
-      answer = spot.await(deadline);
+      answer = spot.await(patience);
   if (!answer.ok()) // before the bytes go
     for (Member &member : clique.members)
       abort({{&member}});
@@ -281,14 +290,83 @@ Status Communicators::connect(std::span<const int> devices, Deadline deadline) {
     for (Member &member : clique.members)
       member.device = devices[member.rank];
   for (Clique &clique : cliques) {
-    Answer answer = make(clique, deadline);
+    Answer answer = make(clique, {deadline});
     if (answer.ok())
-      answer = touch(clique, deadline);
+      answer = touch(clique, {deadline});
     if (!answer.ok())
       return Status::environment("cannot connect the ranks: " + answer.fault);
   }
   connected = true;
   return {};
+}
+
+//===----------------------------------------------------------------------===//
+// With the ranks of other processes
+//===----------------------------------------------------------------------===//
+
+std::string Communicators::makeToken() {
+  ncclUniqueId id;
+  if (ncclGetUniqueId(&id) != ncclSuccess)
+    return {};
+  return {id.internal, sizeof(id.internal)};
+}
+
+Answer Communicators::meet(const std::string &token, int count,
+                           const Patience &patience) {
+  ncclUniqueId id;
+  if (token.size() != sizeof(id.internal))
+    return {"process 0 could make no id (ncclGetUniqueId)"};
+  std::copy_n(token.data(), sizeof(id.internal), id.internal);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  whole.rank = self;
+  whole.position = static_cast<int>(self);
+  Answer answer = answerOf(cudaSetDevice(whole.device), "cudaSetDevice");
+  if (answer.ok())
+    answer = answerOf(ncclCommInitRankConfig(&whole.handle, count, id,
+                                             whole.position, &config),
+                      "ncclCommInitRankConfig");
+  return answer.ok() ? settleOne(whole, patience) : answer;
+}
+
+/// Ranks that are not in it take part, too, and get none.
+Answer Communicators::split(Clique &clique, const Patience &patience) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  Member *own = nullptr;
+  for (Member &member : clique.members)
+    if (isHere(member.rank))
+      own = &member;
+  // NCCL may write the handle at any time until the call is over.
+  Answer answer =
+      answerOf(ncclCommSplit(whole.handle, own ? 0 : NCCL_SPLIT_NOCOLOR,
+                             own ? own->position : 0,
+                             own ? &own->handle : &none, &config),
+               "ncclCommSplit");
+  if (answer.ok())
+    answer = settleOne(whole, patience);
+  if (!own || !answer.ok())
+    return answer;
+  own->device = whole.device;
+  return own->handle ? settleOne(*own, patience)
+                     : Answer{"ncclCommSplit: no communicator came"};
+}
+
+Status Communicators::join(const std::string &token, int count, int device,
+                           const Patience &patience) {
+  askForOrder();
+  whole.device = device;
+  Answer answer = meet(token, count, patience);
+  for (Clique &clique : cliques) {
+    if (answer.ok())
+      answer = split(clique, patience);
+    if (answer.ok())
+      answer = touch(clique, patience);
+  }
+  connected = answer.ok();
+  return connected
+             ? Status()
+             : Status::environment("cannot connect the ranks: " + answer.fault);
 }
 
 //===----------------------------------------------------------------------===//
@@ -315,6 +393,8 @@ Communicators::~Communicators() {
     for (Member &member : clique.members)
       if (member.handle && !member.gone.load())
         left.push_back(&member);
+  if (whole.handle && !whole.gone.load()) // after what was split from it
+    left.push_back(&whole);
   std::erase_if(left, [this](Member *member) {
     if (connected && answerOf(ncclCommFinalize(member->handle), "").ok())
       return false;

@@ -29,10 +29,20 @@ struct Member {
 class Communicators {
 public:
   using Deadline = std::chrono::steady_clock::time_point;
+  /// How long to wait for others.
+  struct Patience {
+    Deadline deadline;
+    std::function<bool()> stopped = {}; ///< empty: never before
+    bool isOver() const {
+      return (stopped && stopped()) ||
+             std::chrono::steady_clock::now() > deadline;
+    }
+  };
 
-  /// Linear in paths and their members, but for a sort.
+  /// `own`: the only rank of this process, which `join` connects; kNone: all
+  /// are here. Linear in paths and their members, but for a sort.
   Communicators(std::span<const Channel> channels,
-                std::span<const Collective> collectives);
+                std::span<const Collective> collectives, Id own = kNone);
   ~Communicators();
   Communicators(const Communicators &) = delete;
   Communicators &operator=(const Communicators &) = delete;
@@ -41,6 +51,16 @@ public:
   /// and sends a byte over each of their paths: NCCL connects two ranks at
   /// their first message, and that may block a host. `devices` is per rank.
   Status connect(std::span<const int> devices, Deadline deadline);
+
+  /// What the process of rank 0 makes for `join` of all others; empty where
+  /// NCCL cannot.
+  static std::string makeToken();
+  /// The same as `connect` where each process has one rank; all must call it.
+  /// One communicator of all ranks is made by the token, and every other is
+  /// split from it, in one order.
+  /// `count` is the number of ranks.
+  Status join(const std::string &token, int count, int device,
+              const Patience &patience);
 
   /// The part of `rank` in the communicator of a path; it is one of its ends.
   Member &ofChannel(Id channel, Id rank);
@@ -57,17 +77,25 @@ public:
   static Answer settle(const Member &member, IsOver isOver);
 
 private:
+  class Spot;
   struct Clique {
     std::deque<Member> members;              ///< ascending by rank; never moved
     std::vector<std::pair<Id, Id>> messages; ///< paths, by rank
   };
   static Member &find(Clique &clique, Id rank);
-  void join(std::span<const Channel> channels,
-            std::span<const Collective> collectives);
-  Answer make(Clique &clique, Deadline deadline);
-  Answer touch(Clique &clique, Deadline deadline);
+  void arrange(std::span<const Channel> channels,
+               std::span<const Collective> collectives);
+  bool isHere(Id rank) const { return self == kNone || rank == self; }
+  Answer make(Clique &clique, const Patience &patience);
+  Answer meet(const std::string &token, int count, const Patience &patience);
+  Answer split(Clique &clique, const Patience &patience);
+  Answer touch(Clique &clique, const Patience &patience);
+  Answer exchange(Clique &clique, std::deque<Spot> &spots);
 
   std::deque<Clique> cliques;
+  const Id self;             ///< the only rank here; kNone: all are
+  Member whole;              ///< of all ranks; only where one is here
+  ncclComm_t none = nullptr; ///< what a split gives to who is not in it
   bool connected = false;
   std::vector<uint32_t> cliqueOfChannel, cliqueOfCollective;
 };

@@ -120,7 +120,7 @@ void CudaBackend::fail(uint32_t op, const std::string &message) {
 
 CudaBackend::Advance CudaBackend::issueLaunch(Lane &lane,
                                               const Command &command) {
-  if (Answer answer = beginStamp(lane); !answer.ok())
+  if (Answer answer = begin(lane, &command, 1); !answer.ok())
     return failAt(command.op, answer);
   if (world.computesOnDevice()) {
     if (!compute->compute(command.op, lane.stream, why)) {
@@ -143,7 +143,7 @@ CudaBackend::Advance CudaBackend::issueLaunch(Lane &lane,
 
 CudaBackend::Advance CudaBackend::issueCopy(Lane &lane,
                                             const Command &command) {
-  if (Answer answer = beginStamp(lane); !answer.ok())
+  if (Answer answer = begin(lane, &command, 1); !answer.ok())
     return failAt(command.op, answer);
   for (const CopyPiece &piece : std::span(command.pieces, command.number)) {
     if (piece.bytes == 0)
@@ -221,7 +221,7 @@ CudaBackend::Advance CudaBackend::communicate(Lane &lane, Command *commands,
     for (uint32_t i = 0; i < count; ++i)
       if (!agrees(commands[i]))
         return Advance::Failed;
-    if (Answer answer = beginStamp(lane); !answer.ok())
+    if (Answer answer = begin(lane, commands, count); !answer.ok())
       return failAt(commands[0].op, answer);
     lane.grouped = true;
   }
@@ -365,6 +365,7 @@ CudaBackend::Advance CudaBackend::mark(Lane &lane, uint32_t op,
   Mark &next = lane.marks[lane.markTail++];
   next.count = operations;
   next.op = lane.lastOp = op;
+  next.flight = lane.flight;
   if (mode == Mode::Capture)
     return Advance::Moved; // an event of a graph cannot be asked
   return failAt(op, answerOf(cudaEventRecord(next.event, lane.stream),
@@ -396,6 +397,9 @@ CudaBackend::Advance CudaBackend::look() {
         break;
       if (code != cudaSuccess)
         return failAt(next.op, answerOf(code, "cudaEventQuery"));
+      const int64_t now = nowNanoseconds();
+      for (uint32_t i = 0; i < next.count; ++i)
+        progress->flight.end(next.flight + i, now);
       lane.done += next.count;
       ++lane.markHead;
       progress->done[static_cast<uint32_t>(s)].store(lane.done,
@@ -527,6 +531,18 @@ Outcome CudaBackend::synchronize(Failure &failure) {
 //===----------------------------------------------------------------------===//
 // Times
 //===----------------------------------------------------------------------===//
+
+/// The flight recorder has operations from when they are given to the device
+/// (of a graph none are) to when the host sees that they have ended.
+Answer CudaBackend::begin(Lane &lane, const Command *commands, uint32_t count) {
+  if (mode != Mode::Capture) {
+    const int64_t now = nowNanoseconds();
+    lane.flight = progress->flight.begin(commands[0].op, now);
+    for (uint32_t i = 1; i < count; ++i)
+      (void)progress->flight.begin(commands[i].op, now);
+  }
+  return beginStamp(lane);
+}
 
 Answer CudaBackend::beginStamp(Lane &lane) {
   if (!times)

@@ -41,6 +41,7 @@ private:
     cudaEvent_t event = nullptr;
     uint32_t count = 0;
     uint32_t op = kNone; ///< the first of them
+    uint32_t flight = 0; ///< of the first; the others follow
   };
   /// When operations started and ended.
   struct Stamp {
@@ -56,6 +57,7 @@ private:
     bool grouped = false;    ///< what communicates at the head has begun
     uint32_t stamp = 0;      ///< of what is at the head
     uint32_t lastOp = kNone; ///< that was enqueued
+    uint32_t flight = 0;     ///< of the first operation of what is at the head
     std::vector<Mark> marks;
     uint32_t markHead = 0, markTail = 0;
     uint32_t done = 0;
@@ -171,6 +173,7 @@ private:
   std::vector<cudaStream_t> otherStreams() const;
 
   // Times
+  Answer begin(Lane &lane, const Command *members, uint32_t count);
   Answer beginStamp(Lane &lane);
   Answer endStamp(Lane &lane, const Command *members, uint32_t count);
   Answer takeAnchor();

@@ -209,6 +209,7 @@ Status CudaBackend::prepare(const RankNeeds &needs) {
   prepared = true; // there may be something to give back
   compute = needs.compute;
   progress = needs.progress;
+  progress->flight.allocate();
   slots.resize(capacity);
   stampedOps.reserve(capacity);
   Answer answer = answerOf(cudaSetDevice(device), "cudaSetDevice");

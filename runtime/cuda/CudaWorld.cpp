@@ -1,9 +1,11 @@
 //===- runtime/cuda/CudaWorld.cpp -----------------------------------------===//
 #include "runtime/cuda/CudaWorld.h"
 
+#include "runtime/Launch.h"
 #include "runtime/Memory.h"
 #include "runtime/cuda/CudaBackend.h"
 
+#include <cstdlib>
 #include <map>
 
 namespace sluice::runtime {
@@ -55,6 +57,31 @@ static Status checkVersions(bool usesNccl) {
   return {};
 }
 
+/// The device of a process that has one rank: that of its number on the
+/// machine, or the only one that its launcher lets it see.
+Status CudaWorld::chooseOwnDevice(const ConnectOptions &options, int count) {
+  if (options.devices != 0)
+    return Status::usage("--devices is for one process with several ranks; "
+                         "each of these processes has one GPU");
+  Launch launch;
+  if (Status s = detectLaunch(launch); !s.ok())
+    return s;
+  const char *visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  const bool isOnly = count == 1 && visible && *visible;
+  if (!isOnly && launch.localRank >= static_cast<uint32_t>(count))
+    return Status::environment(
+        "process " + std::to_string(options.self) + " is number " +
+        std::to_string(launch.localRank) +
+        " on its machine, counted from 0, and wants the GPU of that number, "
+        "but it sees only " +
+        std::to_string(count));
+  devices[options.self] = isOnly ? 0 : static_cast<int>(launch.localRank);
+  if (hasPaths())
+    communicators = std::make_unique<Communicators>(channelList, collectiveList,
+                                                    options.self);
+  return checkVersions(usesNccl());
+}
+
 /// Rank r has device r; with fewer devices than ranks, each has a run of ranks.
 Status CudaWorld::chooseDevices(const ConnectOptions &options) {
   int count = 0;
@@ -65,6 +92,8 @@ Status CudaWorld::chooseDevices(const ConnectOptions &options) {
         (code == cudaSuccess
              ? std::string()
              : " (" + answerOf(code, "cudaGetDeviceCount").fault + ")"));
+  if (options.self != kNone)
+    return chooseOwnDevice(options, count);
   if (options.devices > static_cast<uint32_t>(count))
     return Status::environment("--devices=" + std::to_string(options.devices) +
                                ": there are " + std::to_string(count) +
@@ -75,7 +104,7 @@ Status CudaWorld::chooseDevices(const ConnectOptions &options) {
       ranks);
   for (uint64_t rank = 0; rank < ranks; ++rank)
     devices[rank] = static_cast<int>(rank * used / ranks);
-  if (used == ranks && (!channelList.empty() || !collectiveList.empty()))
+  if (used == ranks && hasPaths())
     communicators =
         std::make_unique<Communicators>(channelList, collectiveList);
   return checkVersions(usesNccl());
@@ -83,6 +112,9 @@ Status CudaWorld::chooseDevices(const ConnectOptions &options) {
 
 Status CudaWorld::connect(const ConnectOptions &options) {
   onDevice = options.computesOnDevice;
+  self = options.self;
+  token = options.token;
+  timeoutSeconds = options.timeoutSeconds;
   if (Status s = chooseDevices(options); !s.ok())
     return s;
   graphs = options.graphs;
@@ -90,23 +122,33 @@ Status CudaWorld::connect(const ConnectOptions &options) {
     return Status::usage("--graph: ranks that share a GPU cannot be captured; "
                          "it takes one for each of the " +
                          std::to_string(devices.size()) + " ranks");
+  if (!usesNccl() || self != kNone)
+    return {};
+  return communicators->connect(devices, deadline());
+}
+
+/// Longer than anybody waits, where there is no limit.
+Communicators::Deadline CudaWorld::deadline() const {
+  const double seconds = timeoutSeconds > 0 ? timeoutSeconds : 1e6;
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::duration<double>(seconds));
+}
+
+Status CudaWorld::join() {
   if (!usesNccl())
     return {};
-  // Longer than anybody waits, where there is no limit.
-  const double seconds =
-      options.timeoutSeconds > 0 ? options.timeoutSeconds : 1e6;
-  return communicators->connect(
-      devices, std::chrono::steady_clock::now() +
-                   std::chrono::duration_cast<std::chrono::milliseconds>(
-                       std::chrono::duration<double>(seconds)));
+  return communicators->join(token, static_cast<int>(devices.size()),
+                             devices[self],
+                             {deadline(), [this] { return aborted(); }});
 }
 
 Status CudaWorld::admit(std::span<const Bytes> arenas) const {
   if (!onDevice)
     return admitArenas(arenas);
   std::map<int, Bytes> needed;
-  for (size_t rank = 0; rank < arenas.size(); ++rank)
-    needed[devices[rank]] += arenas[rank];
+  for (size_t i = 0; i < arenas.size(); ++i)
+    needed[devices[self != kNone ? self : i]] += arenas[i];
   for (const auto &[device, bytes] : needed) {
     size_t free = 0, total = 0;
     Answer answer = answerOf(cudaSetDevice(device), "cudaSetDevice");

@@ -21,6 +21,7 @@ public:
             std::span<const Collective> collectives);
 
   Status connect(const ConnectOptions &options) override;
+  Status join() override;
   Status admit(std::span<const Bytes> arenas) const override;
   Status open(Id rank, std::unique_ptr<Backend> &backend) override;
   void abort() override { stop.store(true, std::memory_order_release); }
@@ -56,6 +57,11 @@ public:
 
 private:
   Status chooseDevices(const ConnectOptions &options);
+  Status chooseOwnDevice(const ConnectOptions &options, int count);
+  Communicators::Deadline deadline() const;
+  bool hasPaths() const {
+    return !channelList.empty() || !collectiveList.empty();
+  }
 
   std::vector<Channel> channelList;
   std::vector<Collective> collectiveList;
@@ -64,6 +70,9 @@ private:
   std::unique_ptr<Communicators> communicators;
   bool onDevice = false;
   bool graphs = false;
+  Id self = kNone; ///< the only rank here; kNone: all are
+  std::string token;
+  double timeoutSeconds = 0;
   std::atomic<bool> stop{false}, failing{false};
 };
 

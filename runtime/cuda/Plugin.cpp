@@ -1,5 +1,6 @@
 //===- runtime/cuda/Plugin.cpp - What the program loads ------------------===//
 #include "runtime/Backend.h"
+#include "runtime/cuda/Communicators.h"
 #include "runtime/cuda/gpt/Module.h"
 
 #include <string_view>
@@ -13,6 +14,7 @@ static const sluice_module *moduleOnDevice(const char *name) {
 extern "C" {
 extern __attribute__((visibility("default")))
 const BackendPlugin sluice_backend;
-const BackendPlugin sluice_backend = {kBackendVersion,
-                                      {makeCudaWorld, nullptr, moduleOnDevice}};
+const BackendPlugin sluice_backend = {
+    kBackendVersion,
+    {makeCudaWorld, nullptr, moduleOnDevice, cuda::Communicators::makeToken}};
 }

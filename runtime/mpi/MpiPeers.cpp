@@ -84,6 +84,17 @@ Status MpiPeers::connect(std::unique_ptr<Peers> &peers) {
   return {};
 }
 
+std::string MpiPeers::share(std::string text) {
+  auto size = static_cast<int>(text.size());
+  if (MPI_Bcast(&size, 1, MPI_INT, 0, session.letters) != MPI_SUCCESS)
+    return {};
+  text.resize(static_cast<size_t>(size));
+  return MPI_Bcast(text.data(), size, MPI_BYTE, 0, session.letters) ==
+                 MPI_SUCCESS
+             ? text
+             : std::string();
+}
+
 MpiPeers::~MpiPeers() {
   listen(nullptr);
   {

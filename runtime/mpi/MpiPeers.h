@@ -38,6 +38,7 @@ public:
   uint32_t count() const override {
     return static_cast<uint32_t>(session.size);
   }
+  std::string share(std::string text) override;
   void post(Id to, std::string text) override;
   void flush(double seconds) override;
   void listen(Listener *next) override;

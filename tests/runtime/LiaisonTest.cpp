@@ -55,6 +55,7 @@ public:
   uint32_t count() const override {
     return static_cast<uint32_t>(office.listeners.size());
   }
+  std::string share(std::string text) override { return text; }
   void post(Id to, std::string text) override {
     const std::lock_guard lock(office.mutex);
     if (!office.dead.contains(number))

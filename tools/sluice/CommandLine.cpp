@@ -128,7 +128,8 @@ struct Flags {
       cl::cat(category),
       cl::desc("what executes: host, a thread a rank in one process; mpi, a "
                "process a rank, as mpirun or srun starts them (default: mpi "
-               "where one of these started it, else host)")};
+               "where one of these started it, else host); cuda, on GPUs, all "
+               "ranks in one process or as mpi")};
   cl::opt<std::string> logDir{
       "log-dir", cl::value_desc("folder"), cl::sub(run), cl::cat(category),
       cl::desc("with several processes: what all but the first say goes to "

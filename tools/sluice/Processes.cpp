@@ -68,6 +68,13 @@ static Status unknownBackend(llvm::StringRef name) {
   return Status::usage(shown + " is not one of " + llvm::join(names, ", "));
 }
 
+static Status unknownToMpi(const std::string &flag) {
+  return Status::usage("torchrun starts processes that MPI does not know: "
+                       "start them with mpirun or srun, or run all ranks in "
+                       "one process with " +
+                       flag);
+}
+
 /// By --backend, else by the launcher.
 Status Processes::choose(const Arguments &arguments) {
   name = arguments.backend;
@@ -88,16 +95,12 @@ Status Processes::choose(const Arguments &arguments) {
   case runtime::Launcher::Torchrun:
     break;
   }
-  return Status::usage("torchrun starts processes that MPI does not know: "
-                       "start them with mpirun or srun, or run all ranks in "
-                       "one process with --backend=host");
+  return unknownToMpi("--backend=host");
 }
 
 /// A launcher whose processes MPI does not know starts each for itself.
-static Status checkCount(const runtime::Peers &peers) {
-  runtime::Launch launch;
-  if (Status s = runtime::detectLaunch(launch); !s.ok())
-    return s;
+static Status checkCount(const runtime::Launch &launch,
+                         const runtime::Peers &peers) {
   if (launch.launcher == runtime::Launcher::None ||
       launch.launcher == runtime::Launcher::Torchrun ||
       launch.size == peers.count())
@@ -116,13 +119,26 @@ Status Processes::meet(const Arguments &arguments) {
   const runtime::BackendFunctions *functions = nullptr;
   if (Status s = runtime::findBackend(name)->functions(functions); !s.ok())
     return s;
-  if (functions->connect) {
-    if (Status s = functions->connect(others); !s.ok())
+  runtime::Launch launch; // a backend of one process asks for none
+  if (functions->token || functions->connect)
+    if (Status s = runtime::detectLaunch(launch); !s.ok())
       return s;
-    noteSignals();
-    if (Status s = checkCount(*others); !s.ok())
+  const runtime::BackendFunctions *meeting = functions;
+  if (functions->token && launch.size != 1) {
+    if (launch.launcher == runtime::Launcher::Torchrun)
+      return unknownToMpi("--backend=" + name);
+    if (Status s = runtime::findBackend("mpi")->functions(meeting); !s.ok())
       return s;
   }
+  if (meeting->connect) {
+    if (Status s = meeting->connect(others); !s.ok())
+      return s;
+    noteSignals();
+    if (Status s = checkCount(launch, *others); !s.ok())
+      return s;
+  }
+  if (others && functions->token)
+    common = others->share(isFirst() ? functions->token() : "");
   if (!others && !arguments.logDir.empty() && !arguments.quiet)
     llvm::errs() << "warning: --log-dir has no effect in one process\n";
   return isFirst() ? Status() : talkAside(arguments.logDir);

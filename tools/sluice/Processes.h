@@ -23,6 +23,8 @@ public:
   Status meet(const Arguments &arguments);
 
   const std::string &backend() const { return name; }
+  /// What the first process told all others (BackendFunctions::token).
+  const std::string &token() const { return common; }
   /// Null where the run is one process.
   runtime::Peers *peers() const { return others.get(); }
   bool isFirst() const { return !others || others->self() == 0; }
@@ -52,7 +54,7 @@ private:
   Status choose(const Arguments &arguments);
   Status talkAside(const std::string &logDir);
 
-  std::string name;
+  std::string name, common;
   std::unique_ptr<runtime::Peers> others;
   int aside = -1; ///< file of what was said
   int realError = -1;

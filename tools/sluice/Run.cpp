@@ -186,10 +186,6 @@ static Status prepare(const Arguments &arguments, const Input &input,
       if (isGiven)
         llvm::errs() << "warning: " << flag << " has no effect with backend "
                      << options.backend << "\n";
-  if (status.ok() && !arguments.quiet && options.backend == "cuda" &&
-      !arguments.flightRecorder.empty())
-    llvm::errs() << "warning: --flight-recorder has no effect with backend "
-                    "cuda\n";
   if (status.ok() && !arguments.quiet && !arguments.data.empty() &&
       options.module->name == llvm::StringRef("synthetic"))
     llvm::errs() << "warning: --data has no effect with module synthetic\n";
@@ -268,14 +264,14 @@ static int execute(const Arguments &arguments, const Input &input, Plan &plan,
   runtime::JobOptions options;
   options.backend = processes.backend();
   options.peers = processes.peers();
+  options.token = processes.token();
   options.signal = &processes.signal();
   options.signalGraceSeconds = processes.signalGrace(arguments.timeoutSeconds);
   options.devices = arguments.devices;
   options.graphs = arguments.graph;
   options.timeoutSeconds = arguments.timeoutSeconds;
   options.recordLastStep = !arguments.timeline.empty();
-  options.flight =
-      !arguments.flightRecorder.empty() && options.backend != "cuda";
+  options.flight = !arguments.flightRecorder.empty();
   options.onStep = ProgressLine(arguments.quiet);
   options.onStuck = [&processes](const std::string &table) {
     processes.speak();

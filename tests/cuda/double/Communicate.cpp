@@ -107,6 +107,10 @@ void Engine::post(Message &message) {
   const int from = message.sends ? of.rank : message.peer;
   const int to = message.sends ? message.peer : of.rank;
   Path &path = of.clique->paths[{from, to}];
+  if (of.clique->wire) {
+    (message.sends ? path.sends : path.receives).push_back(&message);
+    return;
+  }
   if (message.sends && message.bytes <= settings.eagerBytes) {
     path.buffered.push_back({{message.data, message.data + message.bytes},
                              message.launch->start,

@@ -71,7 +71,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
     return call.refused;
   if (call.engine.settings.devices == 0)
     return cudaErrorNoDevice; // and leaves the count alone
-  *count = call.engine.settings.devices;
+  *count = call.engine.visibleDevices();
   return cudaSuccess;
 }
 
@@ -85,7 +85,7 @@ cudaError_t cudaSetDevice(int device) {
   Call call("cudaSetDevice");
   if (call.refused != cudaSuccess)
     return call.refused;
-  if (device < 0 || device >= call.engine.settings.devices)
+  if (device < 0 || device >= call.engine.visibleDevices())
     return cudaErrorInvalidDevice;
   call.engine.host().device = device;
   return cudaSuccess;

@@ -36,6 +36,7 @@ struct Settings {
   int devices = 8;
   size_t deviceMemory = size_t(1) << 30; ///< of each
   int driverVersion = 13000;
+  int ncclVersion = 0; ///< 0: that of the headers
   /// Not 0: which of several streams goes on is drawn at random, and NCCL's
   /// launches come late, as they may on communicators that do not block.
   uint64_t seed = 0;

@@ -4,6 +4,7 @@
 #include "tests/cuda/double/Graph.h"
 
 #include <chrono>
+#include <cstdlib>
 
 namespace sluice::cudadouble {
 
@@ -25,6 +26,17 @@ struct ThreadHost {
   }
 };
 } // namespace
+
+/// What a program that knows nothing of the double runs on.
+Engine::Engine() {
+  const auto take = [](const char *name, int &value) {
+    if (const char *text = std::getenv(name))
+      value = std::atoi(text);
+  };
+  take("SLUICE_DOUBLE_DEVICES", settings.devices);
+  take("SLUICE_DOUBLE_DRIVER", settings.driverVersion);
+  take("SLUICE_DOUBLE_NCCL", settings.ncclVersion);
+}
 
 Engine &Engine::get() {
   static Engine engine;
@@ -190,8 +202,10 @@ Stream *Engine::pick() {
 }
 
 void Engine::pump(Lock &lock) {
-  while (Stream *stream = pick())
-    run(*stream, lock);
+  do
+    while (Stream *stream = pick())
+      run(*stream, lock);
+  while (carryBetweenProcesses());
 }
 
 void Engine::finish(Stream &stream) {
@@ -275,7 +289,7 @@ void Engine::runFunction(Stream &stream, Lock &lock) {
 
 /// Every thread that has streams waits, has looked twice, and nothing moves.
 bool Engine::isStuck() const {
-  if (running != 0 ||
+  if (running != 0 || betweenProcesses ||
       std::all_of(streams.begin(), streams.end(),
                   [](const auto &stream) { return stream->items.empty(); }))
     return false;

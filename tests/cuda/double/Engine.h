@@ -10,12 +10,14 @@
 
 #include "tests/cuda/double/Double.h"
 #include "tests/cuda/double/Memory.h"
+#include "tests/cuda/double/Wire.h"
 
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <random>
 #include <set>
 #include <unordered_set>
@@ -104,6 +106,13 @@ struct Communicator {
   bool aborted = false;
   std::deque<Launch *> order; ///< not ended, in order of their launch
   std::map<std::pair<bool, int>, uint64_t> numbers; ///< of messages, by way
+  /// A split that has begun and is not over.
+  struct Split {
+    uint64_t number;
+    int color;
+    ncclComm_t *handle;
+  };
+  std::optional<Split> split;
 };
 
 /// One send or receive.
@@ -116,6 +125,7 @@ struct Message {
   uint64_t number = 0; ///< of those to the peer, or from it
   Launch *launch = nullptr;
   bool ended = false;
+  Wire::Progress progress; ///< to or from another process
 };
 
 /// What one ncclGroupEnd launches on one stream: one kernel.
@@ -139,6 +149,7 @@ struct Path {
     VectorClock clock;
   };
   std::deque<Sent> buffered;
+  uint64_t carried = 0; ///< that have met; between processes
 };
 
 /// What the handles of a communicator share.
@@ -147,6 +158,7 @@ struct Clique {
   int ranks = 0;
   std::vector<Communicator *> members;
   std::map<std::pair<int, int>, Path> paths; ///< by sender and receiver
+  std::unique_ptr<Wire> wire;                ///< where the ranks are processes
 };
 
 //===----------------------------------------------------------------------===//
@@ -155,6 +167,7 @@ struct Clique {
 
 class Engine {
 public:
+  Engine();
   static Engine &get();
   using Lock = std::unique_lock<std::mutex>;
 
@@ -218,6 +231,18 @@ public:
   }
   void joinClique(Communicator &communicator, const std::string &id, int ranks);
 
+  // NCCL between processes (Processes.cpp)
+  /// Makes the communicator that all ranks call `name`.
+  void joinWire(Communicator &communicator, const std::string &name, int ranks);
+  void beginSplit(Communicator &parent, int color, int key, ncclComm_t *handle);
+  /// Looks how what is in progress on it goes, and whether a peer is gone.
+  void poll(Communicator &communicator);
+  /// Moves what can be moved; false if nothing can.
+  bool carryBetweenProcesses();
+  /// The number of a device on the machine: CUDA_VISIBLE_DEVICES hides some.
+  int physicalDevice(int device) const;
+  int visibleDevices() const;
+
   std::mutex mutex;
   std::condition_variable changed;
   Settings settings;
@@ -237,6 +262,7 @@ public:
   bool communicatorsFail = false;
   bool inLaunchOrder = false; ///< NCCL_LAUNCH_ORDER_IMPLICIT
   bool stuck = false;
+  bool betweenProcesses = false; ///< others may move what stands here
   Ticks latest = 0;
   std::mt19937_64 random;
 

@@ -1,8 +1,10 @@
 //===- tests/cuda/double/Nccl.cpp - NCCL, as far as used ------------------===//
 #include "tests/cuda/double/Engine.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <unistd.h>
 
 using namespace sluice::cudadouble;
 
@@ -80,7 +82,11 @@ size_t sizeOf(ncclDataType_t type) {
 /// Launches what was begun, at once or when somebody asks how it goes.
 ncclResult_t endGroup(Call &call) {
   for (const Group::Init &init : group.inits)
-    call.engine.joinClique(*init.communicator, init.id, init.ranks);
+    if (Wire::prefix().empty())
+      call.engine.joinClique(*init.communicator, init.id, init.ranks);
+    else
+      call.engine.joinWire(*init.communicator, Wire::prefix() + init.id,
+                           init.ranks);
   ncclResult_t result = group.inits.empty() ? ncclSuccess : ncclInProgress;
   group.inits.clear();
   const std::vector<std::shared_ptr<Launch>> launches =
@@ -138,7 +144,8 @@ extern "C" {
 
 ncclResult_t ncclGetVersion(int *version) {
   Call call("ncclGetVersion");
-  *version = NCCL_VERSION_CODE;
+  const int other = call.engine.settings.ncclVersion;
+  *version = other != 0 ? other : NCCL_VERSION_CODE;
   return call.refused;
 }
 
@@ -146,8 +153,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   Call call("ncclGetUniqueId");
   static uint64_t next = 0;
   *id = {};
-  ++next;
-  std::memcpy(id->internal, &next, sizeof(next));
+  (void)std::snprintf(id->internal, sizeof(id->internal), "-%d-%llu",
+                      static_cast<int>(::getpid()),
+                      static_cast<unsigned long long>(++next));
   return call.refused;
 }
 
@@ -170,9 +178,30 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *handle, int ranks,
   call.engine.communicators.insert(communicator);
   call.engine.madeCommunicators.push_back(std::move(made));
   group.inits.push_back(
-      {communicator, std::string(id.internal, sizeof(id.internal)), ranks});
+      {communicator,
+       std::string(id.internal, ::strnlen(id.internal, sizeof(id.internal))),
+       ranks});
   *handle = reinterpret_cast<ncclComm_t>(communicator);
   return group.depth == 0 ? endGroup(call) : ncclSuccess;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t parent, int color, int key,
+                           ncclComm_t *handle, ncclConfig_t *config) {
+  Call call("ncclCommSplit");
+  if (call.refused != ncclSuccess)
+    return call.refused;
+  Communicator *communicator = communicatorOf(parent);
+  if (ncclResult_t error = call.check(communicator))
+    return error;
+  if (!config || config->blocking != 0 || color < NCCL_SPLIT_NOCOLOR)
+    return call.misuse(ncclInvalidArgument, "of one that blocks");
+  if (!communicator->clique->wire || group.depth != 0)
+    return call.misuse(ncclInvalidUsage, "only between processes, no group");
+  if (!communicator->order.empty())
+    return call.misuse(ncclInvalidUsage, "while something is outstanding");
+  *handle = nullptr;
+  call.engine.beginSplit(*communicator, color, key, handle);
+  return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state) {
@@ -197,6 +226,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t *state) {
     for (const auto &each : launches->launches)
       call.engine.launch(each);
   }
+  call.engine.poll(*communicator);
   *state = communicator->state;
   if (*state == ncclSuccess && communicator->pollsLeft != 0) {
     --communicator->pollsLeft;
@@ -238,6 +268,8 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
     return call.misuse(ncclInvalidUsage, "while it is in use");
   if (!call.engine.graphs.empty())
     return call.misuse(ncclInvalidUsage, "before the graphs that may use it");
+  if (communicator->clique->wire)
+    communicator->clique->wire->leave();
   return ncclSuccess;
 }
 
