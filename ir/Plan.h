@@ -222,12 +222,14 @@ inline std::string nameOf(const PlanOp &op) {
 
 /// Bytes that a message or a collective of `rank` carries: its buffer; of the
 /// gradients of a tied stage those of the table that it shares, and of what is
-/// in parts what the stage has of it. It has one operand.
+/// in parts what the stage has of it. It has one operand; what sums a
+/// microbatch's gradients has two, the part that the rank keeps and they.
 inline Bytes messageBytes(const Plan &plan, const RankPlan &rank,
                           const PlanOp &op) {
   if (op.op == Op::SendTied)
     return plan.stages[op.stage].bytes.tied;
-  if (op.op == Op::ReduceScatterGradients)
+  if (op.op == Op::ReduceScatterGradients ||
+      op.op == Op::ReduceScatterMicrobatch)
     return plan.stages[op.stage].bytes.gradients;
   if (op.op == Op::AllGatherParameters)
     return plan.stages[op.stage].bytes.parameters;

@@ -20,7 +20,7 @@ namespace sluice {
 
 /// The one version constant. Major: older and newer files are refused. Minor:
 /// additions that an older reader may not know; a newer minor is refused.
-inline constexpr uint16_t kPlanFileMajor = 8;
+inline constexpr uint16_t kPlanFileMajor = 9;
 inline constexpr uint16_t kPlanFileMinor = 0;
 
 /// True if `bytes` (the start of a file suffices) begin with the plan magic.

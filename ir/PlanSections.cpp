@@ -83,7 +83,8 @@ static StageRecord stageRecord(const Stage &stage) {
           stage.gradientParts,
           stage.backward,
           static_cast<uint8_t>(stage.recomputePolicy),
-          stage.offload};
+          stage.offload,
+          stage.gradientsPartitioned};
 }
 
 void encodeHeader(const Plan &plan, FlatBufferBuilder &builder) {
@@ -277,6 +278,7 @@ static Stage stageFrom(const StageRecord &record) {
   stage.tiedTo = record.tied_to();
   stage.optimizerParts = record.optimizer_parts();
   stage.gradientParts = record.gradient_parts();
+  stage.gradientsPartitioned = record.gradients_partitioned() != 0;
   stage.location = {record.file(), record.line(), record.column()};
   return stage;
 }

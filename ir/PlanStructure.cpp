@@ -157,6 +157,11 @@ bool RankChecker::checkNames(const PlanOp &op) {
   return true;
 }
 
+/// Operands of what communicates.
+static constexpr size_t operandsOf(Op op) {
+  return op == Op::ReduceScatterMicrobatch ? 2 : 1;
+}
+
 /// The channel or collective of what communicates, and its one operand; others
 /// have neither.
 bool RankChecker::checkPath(const PlanOp &op, uint32_t firstOperand,
@@ -171,9 +176,10 @@ bool RankChecker::checkPath(const PlanOp &op, uint32_t firstOperand,
   }
   if (!(isMessage(op.op) ? checkChannel(op) : checkCollective(op)))
     return false;
-  if (operandCount != 1)
+  if (operandCount != operandsOf(op.op))
     return fail("is " + className(op.op) + " of " + number(operandCount) +
-                " buffers, not of one");
+                " buffers, not of " +
+                (operandsOf(op.op) == 1 ? "one" : number(operandsOf(op.op))));
   Operand use = list.operands[firstOperand];
   Access access = isSend(op.op)      ? Access::Read
                   : isReceive(op.op) ? Access::Write

@@ -52,7 +52,9 @@ std::string partsFault(const Stage &stage) {
     return has + std::to_string(stage.bytes.parameters) +
            " bytes of parameters";
   if (stage.gradientParts == 1)
-    return {};
+    return stage.gradientsPartitioned
+               ? "keeps a part of its gradients, but needs them whole"
+               : "";
   constexpr uint64_t kSummed = bytesOf(Element::Float32);
   if (stage.bytes.gradients % (kSummed * parts) != 0)
     return has + std::to_string(stage.bytes.gradients) +

@@ -76,6 +76,11 @@ struct Stage {
   /// As optimizerParts where the rank has the sum of its part of the gradients
   /// alone when it takes the step; 1 where it has that of all.
   uint32_t gradientParts = 1;
+  /// Whether a rank keeps its part of the gradients alone between microbatches
+  /// (ZeRO 2): each microbatch has its own in a buffer for all parts, which
+  /// lives until they are summed over the ranks of the collective into the
+  /// parts.
+  bool gradientsPartitioned = false;
   SourceLocation location; ///< in the spec: the source map of its operations
   std::string description; ///< for the stage module (ModuleKeys.h)
 
@@ -90,6 +95,13 @@ struct Stage {
   /// Whether F leaves a checkpoint, for R.
   bool hasCheckpoint() const {
     return backward && recomputePolicy == RecomputePolicy::Full;
+  }
+
+  /// Bytes of gradients that a rank keeps for the whole run.
+  Bytes gradientsKept() const {
+    return gradientsPartitioned && gradientParts != 0
+               ? bytes.gradients / gradientParts
+               : bytes.gradients;
   }
 
   /// Bytes that F leaves for R, or for the backward.

@@ -130,11 +130,12 @@ public:
   /// each with as many bytes. AllReduce: `data` is replaced by the sum of what
   /// lies there on all ranks, element by element, in their order. The other two
   /// cut it into equal parts, one for each rank in their order. ReduceScatter:
-  /// the rank's own part is replaced by the same sum, the others are undefined
-  /// then. AllGather: each rank gets the parts of all others, as they lie
-  /// there.
+  /// the rank's own part of the same sum goes to `part`, or where that is null
+  /// takes the place of the rank's own; all else in `data` is undefined then.
+  /// AllGather: each rank gets the parts of all others, as they lie there.
   virtual void collective(uint8_t stream, uint32_t op, Id path, Pattern pattern,
-                          Element element, void *data, Bytes bytes) = 0;
+                          Element element, void *data, Bytes bytes,
+                          void *part) = 0;
   /// Copies between the two arenas: one operation. `pieces` must live until the
   /// next synchronization ends.
   virtual void copy(uint8_t stream, uint32_t op,

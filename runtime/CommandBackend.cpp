@@ -34,8 +34,9 @@ void CommandBackend::receive(uint8_t stream, uint32_t op, Id channel,
 
 void CommandBackend::collective(uint8_t stream, uint32_t op, Id path,
                                 Pattern pattern, Element element, void *data,
-                                Bytes bytes) {
+                                Bytes bytes, void *part) {
   push(stream, {.data = data,
+                .part = part,
                 .bytes = bytes,
                 .op = op,
                 .number = path,

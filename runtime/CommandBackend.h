@@ -21,7 +21,8 @@ public:
   void receive(uint8_t stream, uint32_t op, Id channel, void *data,
                Bytes bytes) override;
   void collective(uint8_t stream, uint32_t op, Id path, Pattern pattern,
-                  Element element, void *data, Bytes bytes) override;
+                  Element element, void *data, Bytes bytes,
+                  void *part) override;
   void copy(uint8_t stream, uint32_t op,
             std::span<const CopyPiece> pieces) override;
 
@@ -39,6 +40,7 @@ protected:
   enum class State : uint8_t { Queued, Posted, Ended };
   struct Command {
     void *data = nullptr;
+    void *part = nullptr; ///< of a collective, where its own part goes
     const CopyPiece *pieces = nullptr; ///< of a copy, `number` of them
     Bytes bytes = 0;
     uint32_t op = kNone;

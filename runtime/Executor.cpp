@@ -110,10 +110,11 @@ void Executor::enqueueOp(uint32_t position) {
     break;
   case Op::AllReduceGradients:
   case Op::ReduceScatterGradients:
+  case Op::ReduceScatterMicrobatch:
   case Op::AllGatherParameters:
   case Op::AllReduceNorms:
     backend.collective(s.stream, position, s.index, info(s.op).pattern,
-                       info(s.op).element, s.data, s.bytes);
+                       info(s.op).element, s.data, s.bytes, s.part);
     break;
   case Op::Offload:
   case Op::Reload:
@@ -191,6 +192,7 @@ bool Executor::compute(uint32_t op, void *stream, Failure &failure) {
   case Op::AllReduceGradients:
   case Op::AllReduceNorms:
   case Op::ReduceScatterGradients:
+  case Op::ReduceScatterMicrobatch:
   case Op::AllGatherParameters:
   case Op::Offload:
   case Op::Reload:

@@ -98,6 +98,7 @@ private:
   /// One operation, ready to go.
   struct Step {
     void *data = nullptr; ///< of a message, or other gradients to add
+    void *part = nullptr; ///< of a collective, where its own part goes
     Bytes bytes = 0;
     uint32_t firstWait = 0; ///< in waitEvents
     uint32_t lastWait = 0;

@@ -237,6 +237,7 @@ void ExecutorLoader::fillFacts(Executor::StageSlot &slot) const {
   facts.output_count = static_cast<uint32_t>(slot.outputs.size());
   facts.trained = planStage.backward;
   facts.recompute = static_cast<uint32_t>(planStage.recomputePolicy);
+  facts.gradients_partitioned = planStage.gradientsPartitioned;
   facts.tied_stage = planStage.tiedTo;
   facts.tied_bytes = planStage.bytes.tied;
   facts.description = slot.description.c_str();
@@ -291,6 +292,7 @@ static sluice_buffer *stateOf(sluice_state &state, BufferKind kind) {
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
   case BufferKind::TiedGradients:
+  case BufferKind::WholeGradients:
   case BufferKind::Offloaded:
     return nullptr;
   }
@@ -305,7 +307,8 @@ void ExecutorLoader::takeParts(Executor::StageSlot &slot) const {
       buffer.bytes = std::min(buffer.bytes, whole);
   };
   cut(slot.state.parameters, slot.facts.optimizer_parts, bytes.parameters);
-  cut(slot.state.gradients, slot.facts.gradient_parts, bytes.gradients);
+  cut(slot.state.gradients, slot.facts.gradient_parts,
+      plan.stages[slot.facts.stage].gradientsKept());
 }
 
 /// Gives every stage its memory for the whole run, by the first buffer of each
@@ -357,9 +360,12 @@ Status ExecutorLoader::needAt(uint32_t op, std::string_view what, Bytes needs,
 Status ExecutorLoader::bindStage(Executor::StageSlot &slot) {
   const Id stage = slot.facts.stage;
   const sluice_bytes &needs = slot.needs;
+  const Bytes kept = slot.facts.gradients_partitioned
+                         ? needs.gradients / slot.facts.gradient_parts
+                         : needs.gradients;
   const std::pair<BufferKind, std::pair<Bytes, Bytes>> rows[] = {
       {BufferKind::Parameters, {needs.parameters, slot.state.parameters.bytes}},
-      {BufferKind::Gradients, {needs.gradients, slot.state.gradients.bytes}},
+      {BufferKind::Gradients, {kept, slot.state.gradients.bytes}},
       {BufferKind::Optimizer, {needs.optimizer, slot.state.optimizer.bytes}},
       {BufferKind::Workspace, {needs.workspace, slot.state.workspace.bytes}},
       {BufferKind::Norms, {needs.norms, slot.state.norms.bytes}}};

@@ -58,6 +58,8 @@ private:
   Status prepareCheckpoint(uint32_t op, sluice_call &call);
   Status prepareBackward(uint32_t op, sluice_call &call);
   Status prepareKept(uint32_t op, sluice_call &call);
+  Status prepareWeight(uint32_t op, sluice_call &call);
+  Status prepareGradients(uint32_t op, sluice_call &call);
 
   uint32_t groupEnd(uint32_t first) const;
   sluice_buffer bufferAt(Id id) const;

@@ -1,6 +1,8 @@
 //===- runtime/ExecutorOperands.cpp - What an operation works on ---------===//
 #include "runtime/ExecutorLoader.h"
 
+#include <algorithm>
+
 namespace sluice::runtime {
 
 static bool writes(Operand use) {
@@ -119,7 +121,30 @@ Status ExecutorLoader::prepareBackward(uint32_t op, sluice_call &call) {
     return s;
   if (Status s = prepareSaved(op, call); !s.ok())
     return s;
+  if (Status s = prepareGradients(op, call); !s.ok())
+    return s;
   return prepareKept(op, call);
+}
+
+Status ExecutorLoader::prepareWeight(uint32_t op, sluice_call &call) {
+  if (Status s = prepareGradients(op, call); !s.ok())
+    return s;
+  return prepareKept(op, call);
+}
+
+/// Those of one microbatch, where the stage keeps a part alone.
+Status ExecutorLoader::prepareGradients(uint32_t op, sluice_call &call) {
+  const Stage &stage = plan.stages[list.ops[op].stage];
+  if (!stage.gradientsPartitioned)
+    return {};
+  const sluice_bytes &needs = executor.stages[executor.steps[op].stage]->needs;
+  if (Status s = single(op, BufferKind::WholeGradients, false, call.gradients);
+      !s.ok())
+    return s;
+  // Parts do not depend on how large a buffer is.
+  call.gradients.bytes = std::min(call.gradients.bytes, stage.bytes.gradients);
+  return needAt(op, info(BufferKind::WholeGradients).text, needs.gradients,
+                call.gradients.bytes);
 }
 
 Status ExecutorLoader::prepareSaved(uint32_t op, sluice_call &call) {
@@ -154,7 +179,7 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
   call.microbatch = replica * plan.microbatches + list.ops[op].microbatch;
   call.input_count = facts.input_count;
   call.output_count = facts.output_count;
-  call.saved = call.kept = call.checkpoint = {base, 0};
+  call.saved = call.kept = call.checkpoint = call.gradients = {base, 0};
   Status status = (this->*prepare)(op, call);
   executor.calls.push_back(call);
   return status;
@@ -163,11 +188,14 @@ Status ExecutorLoader::prepareCompute(uint32_t op, Prepare prepare) {
 /// A message or a collective.
 Status ExecutorLoader::prepareCommunication(uint32_t op) {
   const std::span<const Operand> operands = list.operandsOf(op);
-  if (operands.size() != 1)
+  const size_t wanted = list.ops[op].op == Op::ReduceScatterMicrobatch ? 2 : 1;
+  if (operands.size() != wanted)
     return Status::input(opText(op) + ": has " +
-                         std::to_string(operands.size()) +
-                         " operands, what communicates has one");
-  const sluice_buffer buffer = bufferAt(operands[0].buffer);
+                         std::to_string(operands.size()) + " operands, not " +
+                         std::to_string(wanted));
+  const sluice_buffer buffer = bufferAt(operands.back().buffer);
+  if (wanted == 2) // the part that the rank keeps stands first
+    executor.steps[op].part = bufferAt(operands[0].buffer).data;
   const Id path = list.ops[op].channel;
   executor.steps[op].index = isMessage(list.ops[op].op)
                                  ? channelOf(plan, replica, path)
@@ -245,7 +273,7 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::BackwardInput:
     return prepareCompute(op, &ExecutorLoader::prepareBackward);
   case Op::BackwardWeight:
-    return prepareCompute(op, &ExecutorLoader::prepareKept);
+    return prepareCompute(op, &ExecutorLoader::prepareWeight);
   case Op::SendForward:
   case Op::RecvForward:
   case Op::SendBackward:
@@ -256,6 +284,7 @@ Status ExecutorLoader::prepareOp(uint32_t op) {
   case Op::RecvTied:
   case Op::AllReduceGradients:
   case Op::ReduceScatterGradients:
+  case Op::ReduceScatterMicrobatch:
   case Op::AllGatherParameters:
   case Op::AllReduceNorms:
     return prepareCommunication(op);

@@ -22,7 +22,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or the meaning of a function below changes. */
-#define SLUICE_MODULE_VERSION 9
+#define SLUICE_MODULE_VERSION 10
 
 /* What create may return where neither the module nor what it was given is at
  * fault but the machine: a library that is not there, memory that is short. */
@@ -76,6 +76,14 @@ typedef struct sluice_stage {
    * same part are summed when the step is taken, the others are undefined. A
    * module that cannot refuses. */
   uint32_t optimizer_part, optimizer_parts, gradient_parts;
+  /* Whether the stage keeps its part of the gradients alone (ZeRO 2): the
+   * gradients in sluice_state are that part, and those of a microbatch, of all
+   * parts, are in its calls. backward_input clears these before it adds to
+   * them; backward_weight adds, and then the part that is kept to its own place
+   * among them. The runtime then sums them over the ranks and leaves the
+   * stage's part of that sum in the gradients of sluice_state. gradient_parts
+   * is not 1 then. */
+  uint32_t gradients_partitioned;
   /* Lines "key=value": the model's dimensions, the layers of the stage. */
   const char *description;
   /* Lines "key=value": the run section of the spec (data, steps, seed, …). */
@@ -88,7 +96,8 @@ typedef struct sluice_stage {
 
 /* Bytes that a stage needs. saved: per microbatch, from forward to
  * backward_input. kept: per microbatch, from forward to backward_weight. What
- * recompute makes, from there on. checkpoint: from forward to recompute, 0
+ * recompute makes, from there on. gradients: of all parts, also where only one
+ * of them is kept. checkpoint: from forward to recompute, 0
  * where that is not full. output: of one microbatch at the stage's end; input:
  * at its start. */
 typedef struct sluice_bytes {
@@ -139,6 +148,8 @@ typedef struct sluice_call {
                                write, backward_weight reads; a recompute that
                                is selective reads it */
   sluice_buffer checkpoint; /* forward writes, recompute reads */
+  sluice_buffer gradients;  /* where sluice_stage says gradients_partitioned:
+                               backward_input writes, backward_weight adds */
   void *stream;             /* of the backend; null on the host */
 } sluice_call;
 

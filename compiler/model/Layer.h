@@ -77,12 +77,16 @@ struct Model {
   Bytes parameterBytes = 2, gradientBytes = 4, optimizerBytes = 12;
   /// Devices that hold the same parameters, and the same experts; from level 1
   /// of ZeRO (Rajbhandari et al., arXiv 1910.02054) they divide the optimizer,
-  /// from 2 gradients too, from 3 parameters too.
+  /// from 2 gradients too, from 3 parameters too. Where the plan's replicas
+  /// keep parts of their gradients (Stage::gradientsPartitioned), those are its
+  /// buffers' concern, and the level is 1.
   uint32_t copies = 1, expertCopies = 1, zero = 0;
   /// Copies of the pipeline whose gradients the plan sums (Plan::replicas).
   uint32_t replicas = 1;
   /// Parts of a stage's optimizer that the plan has (Stage::optimizerParts).
   uint32_t optimizerParts = 1;
+  /// Whether stages may keep one part of their gradients.
+  bool gradientsPartitioned = false;
   /// Numbers of the embedding's table, and of the head's matrix, on one device;
   /// 0 for explicit layers.
   uint64_t table = 0;

@@ -175,10 +175,12 @@ static bool checkBytes(const Spec &spec, const Model &model,
 
 /// Who divides the training state with whom.
 static void setCopies(const PipelineSpec &pipeline, Model &model) {
+  model.gradientsPartitioned =
+      partitionsGradients(pipeline, model.gradientBytes);
   model.copies = pipeline.dataParallel * pipeline.contextParallel;
   model.expertCopies =
       std::max<uint32_t>(model.copies / pipeline.expertParallel, 1);
-  model.zero = pipeline.zero;
+  model.zero = model.gradientsPartitioned ? 1 : *pipeline.zero;
 }
 
 /// While a layer runs, it has those of its parameters and gradients whole that

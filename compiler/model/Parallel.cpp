@@ -169,10 +169,11 @@ bool checkParallel(const Spec &spec, Diagnostics &diagnostics) {
 /// Why the plan does not sum the gradients of copies; empty if it does.
 static std::string whyNoReplicas(const PipelineSpec &pipeline,
                                  Bytes gradientBytes) {
-  if (pipeline.zero.value > 1)
+  if (pipeline.zero.value > 2)
     return "zero " + number(pipeline.zero);
-  if (pipeline.zero.value == 1 && pipeline.contextParallel.value > 1)
-    return "zero 1 and context_parallel " + number(pipeline.contextParallel);
+  if (pipeline.zero.value != 0 && pipeline.contextParallel.value > 1)
+    return "zero " + number(pipeline.zero) + " and context_parallel " +
+           number(pipeline.contextParallel);
   if (pipeline.expertParallel.value > 1)
     return "expert_parallel " + number(pipeline.expertParallel);
   constexpr Bytes kSummed = bytesOf(Element::Float32);
@@ -189,7 +190,12 @@ uint32_t replicasOf(const PipelineSpec &pipeline, Bytes gradientBytes) {
 }
 
 uint32_t optimizerPartsOf(const PipelineSpec &pipeline, Bytes gradientBytes) {
-  return pipeline.zero.value == 1 ? replicasOf(pipeline, gradientBytes) : 1;
+  return pipeline.zero.value != 0 ? replicasOf(pipeline, gradientBytes) : 1;
+}
+
+bool partitionsGradients(const PipelineSpec &pipeline, Bytes gradientBytes) {
+  return pipeline.zero.value == 2 &&
+         optimizerPartsOf(pipeline, gradientBytes) > 1;
 }
 
 void warnOfReplicas(const PipelineSpec &pipeline, Bytes gradientBytes,

@@ -22,9 +22,12 @@ bool checkParallel(const Spec &spec, Diagnostics &diagnostics);
 /// `gradientBytes` for each parameter.
 uint32_t replicasOf(const PipelineSpec &pipeline, Bytes gradientBytes);
 
-/// Of how many parts of a stage's optimizer each of these has one: with level 1
-/// of ZeRO as many as there are, else 1.
+/// Of how many parts of a stage's optimizer each of these has one: with levels
+/// 1 and 2 of ZeRO as many as there are, else 1.
 uint32_t optimizerPartsOf(const PipelineSpec &pipeline, Bytes gradientBytes);
+
+/// Whether each keeps one part of the gradients too (level 2).
+bool partitionsGradients(const PipelineSpec &pipeline, Bytes gradientBytes);
 
 /// Warns where data_parallel copies are in the bytes but not in the plan.
 void warnOfReplicas(const PipelineSpec &pipeline, Bytes gradientBytes,

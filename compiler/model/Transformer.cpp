@@ -280,7 +280,9 @@ void describeGroup(const PipelineSpec &pipeline, Bytes gradientBytes,
   if (replicasOf(pipeline, gradientBytes) != pipeline.dataParallel &&
       pipeline.zero == 0) // else that is what keeps it out of the plan
     lines.number(keys::kDataParallel, pipeline.dataParallel);
-  if (optimizerPartsOf(pipeline, gradientBytes) == 1)
+  const bool hasCopies =
+      uint64_t(pipeline.dataParallel) * pipeline.contextParallel > 1;
+  if (hasCopies && optimizerPartsOf(pipeline, gradientBytes) == 1)
     lines.variant(keys::kZero, pipeline.zero);
 }
 

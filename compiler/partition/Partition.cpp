@@ -126,10 +126,16 @@ void setState(Stage &stage, const Model &model, const HeldParameters &held,
   summed = areAlike ? stored : summed;
   stage.optimizerParts = parts;
   stage.gradientParts = areAlike ? parts : 1;
+  stage.gradientsPartitioned = areAlike && model.gradientsPartitioned;
   StateBytes state = model.stateOf(stored);
   stage.bytes.parameters = state.parameters;
   stage.bytes.gradients = model.stateOf(summed).gradients;
   stage.bytes.optimizer = state.optimizer;
+}
+
+void needWhole(Stage &stage) {
+  stage.gradientParts = 1;
+  stage.gradientsPartitioned = false;
 }
 
 /// The embedding is in the first stage, the head in the last.
@@ -141,7 +147,8 @@ void tieEnds(const Model &model, std::vector<Stage> &stages) {
   first.tiedTo = static_cast<Id>(stages.size() - 1);
   last.tiedTo = 0;
   first.bytes.tied = last.bytes.tied = bytes;
-  first.gradientParts = last.gradientParts = 1; // each needs the other's whole
+  for (Stage *end : {&first, &last}) // each needs the other's whole
+    needWhole(*end);
 }
 
 std::string describe(const Model &model, const Stage &stage, bool embedding,

@@ -40,7 +40,7 @@ void Lowering::addSteps() {
   });
   forEach([&](Id stage, size_t copy) {
     if (graph.replicas > 1 && copies[stage].size() > 1)
-      reduceGradients(stage, copies[stage][copy]);
+      reduceGradients(stage, kNone, copies[stage][copy]);
   });
   forEach([&](Id stage, size_t copy) {
     if (graph.stages[stage].tiedTo != kNone)
@@ -107,15 +107,22 @@ const Lowering::Reduction &Lowering::reductionOf(Id rank) {
 }
 
 /// Sums the gradients of a stage over replicas, once its rank has summed them;
-/// of a part of them where the step needs no other.
-void Lowering::reduceGradients(Id stage, StateBuffers &state) {
+/// of a part of them where the step needs no other. Where the rank keeps that
+/// part alone, those of one microbatch.
+void Lowering::reduceGradients(Id stage, Id microbatch, StateBuffers &state) {
   const Reduction &path = reductionOf(state.rank);
   auto at = static_cast<uint32_t>(plan.ranks[state.rank].ops.size());
-  Op op = graph.stages[stage].gradientParts > 1 ? Op::ReduceScatterGradients
-                                                : Op::AllReduceGradients;
-  beginOp(state.rank, op, stage, kNone, path.stream).channel = path.collective;
+  Op op = microbatch != kNone                     ? Op::ReduceScatterMicrobatch
+          : graph.stages[stage].gradientParts > 1 ? Op::ReduceScatterGradients
+                                                  : Op::AllReduceGradients;
+  beginOp(state.rank, op, stage, microbatch, path.stream).channel =
+      path.collective;
   waitFor(state.rank, state.summed);
   addOperand(state.rank, state.gradients, Access::Update);
+  if (microbatch != kNone)
+    addOperand(state.rank,
+               bufferOfWhole[size_t(stage) * graph.microbatches + microbatch],
+               Access::Update);
   state.summed = at;
 }
 

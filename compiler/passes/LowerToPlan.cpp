@@ -4,7 +4,8 @@
 // the schedule's order, with one message for each value and each other rank
 // that uses it, and an optimizer step for each trained stage at the end, after
 // copies of it, replicas and stages that are tied have exchanged their
-// gradients. Those of replicas are summed as soon as the stage has its last.
+// gradients. Those of replicas are summed as soon as the stage has its last,
+// or, where each keeps a part, microbatch by microbatch.
 //
 // All operations and messages are put into one global order by time, and every
 // rank's host enqueues in it. Since both ends of every channel follow the same
@@ -30,7 +31,8 @@ Lowering::Lowering(const Graph &g, const Schedule &s, const ScheduleTiming &t,
       opOfNode(g.nodes.size()), bufferOfValue(g.values.size(), kNone),
       newestMessage(g.values.size(), kNone),
       nextMessage(t.messages.size(), kNone),
-      bufferOfMessage(t.messages.size(), kNone), receiveOf(t.messages.size()) {}
+      bufferOfMessage(t.messages.size(), kNone), receiveOf(t.messages.size()),
+      unsummed(g.stages.size(), false) {}
 
 Plan Lowering::lower() {
   plan.schedule = schedule.name;
@@ -55,6 +57,10 @@ Plan Lowering::lower() {
   return std::move(plan);
 }
 
+static bool addsGradients(Op op) {
+  return op == Op::Backward || op == Op::BackwardWeight;
+}
+
 /// The stages without copies that are to be summed over replicas, in order of
 /// the time from which they can.
 std::vector<Lowering::Summed> Lowering::summedStages() const {
@@ -62,10 +68,15 @@ std::vector<Lowering::Summed> Lowering::summedStages() const {
   if (graph.replicas == 1)
     return stages;
   std::vector<Id> last(graph.stages.size(), kNone);
-  for (Id node : timing.topological)
-    if (Op op = graph.nodes[node].op;
-        op == Op::Backward || op == Op::BackwardWeight)
-      last[graph.nodes[node].stage] = node;
+  for (Id node : timing.topological) {
+    Id stage = graph.nodes[node].stage;
+    if (!addsGradients(graph.nodes[node].op))
+      continue;
+    if (graph.stages[stage].gradientsPartitioned)
+      stages.push_back({timing.end[node], stage, node});
+    else
+      last[stage] = node;
+  }
   for (Id stage = 0; stage < last.size(); ++stage)
     if (last[stage] != kNone && copies[stage].size() == 1)
       stages.push_back({timing.end[last[stage]], stage, last[stage]});
@@ -83,15 +94,7 @@ void Lowering::addInOrder() {
   std::vector<uint32_t> position(graph.nodes.size());
   for (uint32_t i = 0; i < timing.topological.size(); ++i)
     position[timing.topological[i]] = i;
-  std::vector<Summed> summed = summedStages();
-  auto sum = summed.begin();
-  auto sumsBefore = [&](Ticks start) {
-    for (; sum != summed.end() && sum->when < start; ++sum) {
-      StateBuffers &state = copies[sum->stage].front();
-      state.summed = opOfNode[sum->node];
-      reduceGradients(sum->stage, state);
-    }
-  };
+  summed = summedStages();
   Id message = 0;
   auto messagesBefore = [&](Ticks start, uint32_t place) {
     for (; message < timing.messages.size(); ++message) {
@@ -99,21 +102,51 @@ void Lowering::addInOrder() {
       uint32_t producer = position[graph.values[next.value].producer];
       if (next.start > start || (next.start == start && producer >= place))
         break;
-      sumsBefore(next.start);
+      sumBefore(next.start);
       addMessage(message);
     }
-    sumsBefore(start);
+    sumBefore(start);
   };
-  std::vector<bool> joined = joinedNodes();
+  joined = joinedNodes();
   bool joins = false; // a pair is not parted by what starts with it
   for (Id node : timing.topological) {
-    if (!joins)
+    if (!joins) {
       messagesBefore(timing.start[node], position[node]);
+      sumForUnit(position[node]);
+    }
     addCompute(node, joins);
     joins = !joined.empty() && joined[node];
   }
   messagesBefore(kMaxTicks, kNone);
-  sumsBefore(kMaxTicks + 1);
+  sumBefore(kMaxTicks + 1);
+}
+
+void Lowering::sumBefore(Ticks start) {
+  while (nextSummed < summed.size() && summed[nextSummed].when < start)
+    sumNext();
+}
+
+void Lowering::sumNext() {
+  const Summed &sum = summed[nextSummed++];
+  StateBuffers &state = copies[sum.stage].front();
+  uint32_t made = opOfNode[sum.node];
+  state.summed = made;
+  bool isPart = graph.stages[sum.stage].gradientsPartitioned;
+  reduceGradients(sum.stage, isPart ? graph.nodes[sum.node].microbatch : kNone,
+                  state);
+  unsummed[sum.stage] = false;
+}
+
+/// Before what computes at `place` of the order and runs together: what goes on
+/// with the sum of the microbatch before.
+void Lowering::sumForUnit(uint32_t place) {
+  for (bool isMember = true; isMember; ++place) {
+    Id node = timing.topological[place];
+    Id stage = graph.nodes[node].stage;
+    while (addsGradients(graph.nodes[node].op) && unsummed[stage])
+      sumNext();
+    isMember = !joined.empty() && joined[node];
+  }
 }
 
 /// Makes room, so that no list grows by doubling: exact for operations, an
@@ -168,10 +201,11 @@ void Lowering::makeState() {
       const StageBytes &bytes = graph.stages[stage].bytes;
       StateBuffers state{};
       state.rank = rank;
+      state.summed = kNone;
       state.parameters =
           addBuffer(rank, stage, BufferKind::Parameters, bytes.parameters);
-      state.gradients =
-          addBuffer(rank, stage, BufferKind::Gradients, bytes.gradients);
+      state.gradients = addBuffer(rank, stage, BufferKind::Gradients,
+                                  graph.stages[stage].gradientsKept());
       state.optimizer =
           addBuffer(rank, stage, BufferKind::Optimizer, bytes.optimizer);
       if (together)
@@ -195,8 +229,8 @@ void Lowering::makeState() {
       state.workspace = shared[state.rank];
 }
 
-const Lowering::StateBuffers &Lowering::stateOf(Id rank, Id stage) const {
-  for (const StateBuffers &state : copies[stage])
+Lowering::StateBuffers &Lowering::stateOf(Id rank, Id stage) {
+  for (StateBuffers &state : copies[stage])
     if (state.rank == rank)
       return state;
   llvm_unreachable("a rank computes a stage that it does not hold");
@@ -315,6 +349,24 @@ std::vector<bool> Lowering::joinedNodes() const {
   return joined;
 }
 
+/// The gradients of a microbatch of a stage that keeps a part of them: who
+/// computes the last of them adds the sum of those before, once it is there.
+void Lowering::addWhole(Id rank, const Node &node, StateBuffers &state) {
+  bufferOfWhole.resize(graph.stages.size() * size_t(graph.microbatches), kNone);
+  Id &whole =
+      bufferOfWhole[size_t(node.stage) * graph.microbatches + node.microbatch];
+  bool begins = node.op != Op::BackwardWeight;
+  if (begins)
+    whole = addBuffer(rank, node.stage, BufferKind::WholeGradients,
+                      graph.stages[node.stage].bytes.gradients);
+  addOperand(rank, whole, begins ? Access::Write : Access::Update);
+  if (!addsGradients(node.op))
+    return;
+  if (state.summed != kNone)
+    waitFor(rank, state.summed);
+  unsummed[node.stage] = true;
+}
+
 /// Adds `node`; `joins` makes it one unit with the operation before it.
 void Lowering::addCompute(Id node, bool joins) {
   const Node &info = graph.nodes[node];
@@ -324,15 +376,20 @@ void Lowering::addCompute(Id node, bool joins) {
       beginOp(rank, info.op, info.stage, info.microbatch, kComputeStream);
   if (joins)
     op.group = (&op - 1)->group = opOfNode[node] - 1;
-  const StateBuffers &state = stateOf(rank, info.stage);
+  StateBuffers &state = stateOf(rank, info.stage);
+  bool isPart = graph.stages[info.stage].gradientsPartitioned;
   bool forward = info.op == Op::Forward || info.op == Op::Recompute;
   if (info.op != Op::BackwardWeight)
     addOperand(rank, state.parameters, Access::Read);
-  if (!forward)
+  if (!forward && !isPart)
     addOperand(rank, state.gradients, Access::Update);
+  if (addsGradients(info.op) && isPart)
+    addOperand(rank, state.gradients, Access::Read);
   addOperand(rank, state.workspace, Access::Update);
   for (Id value : graph.inputs(node))
     addInput(rank, node, value);
+  if (!forward && isPart)
+    addWhole(rank, info, state);
   auto [first, last] = graph.outputs(node);
   for (Id value = first; value < last; ++value)
     addOutput(rank, node, value);

@@ -59,7 +59,8 @@ private:
     /// they are received and its own are sent.
     Id copyGradients;
     uint32_t received, sent;
-    /// Where in the list its gradients are summed.
+    /// Where in the list its gradients are summed; where microbatch by
+    /// microbatch, those of the last, kNone before.
     uint32_t summed;
     /// Of a tied stage: the other's gradients, and where they are received, or
     /// on the same rank summed over replicas; kNone if nothing is to be
@@ -68,7 +69,7 @@ private:
     uint32_t tiedReceived;
   };
   /// A stage without copies whose gradients replicas sum: its last node that
-  /// adds to them.
+  /// adds to them, or where each keeps a part every one.
   struct Summed {
     Ticks when;
     Id stage, node;
@@ -76,11 +77,14 @@ private:
 
   std::vector<llvm::SmallVector<Id, 1>> holders() const;
   void makeState();
-  const StateBuffers &stateOf(Id rank, Id stage) const;
+  StateBuffers &stateOf(Id rank, Id stage);
   void reserve();
   std::vector<bool> joinedNodes() const;
   std::vector<Summed> summedStages() const;
   void addInOrder();
+  void sumBefore(Ticks start);
+  void sumNext();
+  void sumForUnit(uint32_t place);
   void addCompute(Id node, bool joins);
   void addMessage(Id message);
   void addSteps();
@@ -88,7 +92,8 @@ private:
   void sendGradients(Id stage, StateBuffers &from, StateBuffers &to);
   void addGradients(Id stage, StateBuffers &state);
   const Reduction &reductionOf(Id rank);
-  void reduceGradients(Id stage, StateBuffers &state);
+  void reduceGradients(Id stage, Id microbatch, StateBuffers &state);
+  void addWhole(Id rank, const Node &node, StateBuffers &state);
   void gatherParameters(Id stage, const StateBuffers &state);
   void takeTied(Id stage, size_t copy);
   void addNorms(Id stage, const StateBuffers &state);
@@ -123,6 +128,14 @@ private:
   std::vector<Id> newestMessage, nextMessage;
   std::vector<Id> bufferOfMessage;
   std::vector<uint32_t> receiveOf; ///< position in the receiver's list
+  std::vector<bool> joined; ///< nodes that run with the next; empty without any
+  std::vector<Summed> summed; ///< in order of time
+  size_t nextSummed = 0;
+  /// Per stage and microbatch, where a part of the gradients is kept: the
+  /// buffer of those of the microbatch.
+  std::vector<Id> bufferOfWhole;
+  /// Per stage whether it has gradients of a microbatch that are not summed.
+  std::vector<bool> unsummed;
 };
 
 } // namespace sluice

@@ -35,6 +35,7 @@ static void dropBackward(Stage &stage, bool isTransformer) {
   stage.tiedTo = kNone;
   stage.bytes.tied = 0;
   stage.optimizerParts = stage.gradientParts = 1;
+  stage.gradientsPartitioned = false;
 }
 
 /// Adds what the run section of a transformer asks for.
@@ -46,7 +47,36 @@ static void addRunBytes(const Spec &spec, std::vector<Stage> &stages) {
       continue;
     stage.bytes.norms = normBytes(*spec.model.transformer);
     stage.gradientParts = 1; // norms are those of whole tensors
+    stage.gradientsPartitioned = false;
   }
+}
+
+/// Tells which stages zero 2 leaves with whole gradients, and why.
+static void warnOfWhole(Compilation &c, bool haveTwoCopies) {
+  std::string which;
+  size_t count = 0;
+  for (size_t stage = 0; stage < c.stages->stages.size(); ++stage)
+    if (!c.stages->stages[stage].gradientsPartitioned) {
+      ++count;
+      which += (which.empty() ? "" : ", ") + std::to_string(stage);
+    }
+  if (count == 0)
+    return;
+  const bool isAll = count == c.stages->stages.size();
+  const std::string why =
+      c.spec->run.clipNorm.given
+          ? "run.clip_norm takes norms of whole gradients"
+      : haveTwoCopies ? "the two copies of a stage in schedule " +
+                            c.spec->pipeline.schedule.value +
+                            " add each other's whole gradients"
+                      : "the table that embedding and head share has its "
+                        "gradients summed whole";
+  c.diagnostics.warning(c.spec->pipeline.zero.where,
+                        "pipeline.zero 2 leaves the gradients of " +
+                            (isAll        ? "all stages"
+                             : count == 1 ? "stage " + which
+                                          : "stages " + which) +
+                            " whole, as zero 1 does: " + why);
 }
 
 /// Tells of a policy that no stage follows.
@@ -121,6 +151,12 @@ bool passes::PartitionModel(Compilation &c) {
   c.stages->replicas = c.model->replicas;
   if (c.spec->model.transformer)
     addRunBytes(*c.spec, c.stages->stages);
+  const bool hasTwo = c.choice->placement.copies() > 1;
+  if (hasTwo) // each adds the whole ones of both
+    for (Stage &stage : c.stages->stages)
+      stage.gradientsPartitioned = false;
+  if (c.model->gradientsPartitioned && c.choice->trains)
+    warnOfWhole(c, hasTwo);
   if (!c.choice->trains)
     for (Stage &stage : c.stages->stages)
       dropBackward(stage, c.spec->model.transformer.has_value());

@@ -159,7 +159,7 @@ Bytes OrderTrial::stateBytes(Id rank) const {
       continue;
     const Stage &of = cut.stages[stage];
     for (Bytes bytes :
-         {of.bytes.parameters, of.bytes.gradients, of.bytes.optimizer})
+         {of.bytes.parameters, of.gradientsKept(), of.bytes.optimizer})
       sum += alignedSize(bytes);
     workspace = std::max(workspace, of.bytes.workspace);
     norms = std::max(norms, of.bytes.norms);
@@ -177,8 +177,9 @@ void OrderTrial::forTied(Id rank, llvm::function_ref<void(Bytes)> visit) const {
   }
 }
 
-/// Kinds of what a stage keeps of a microbatch.
-static constexpr unsigned kSlots = 3;
+/// Kinds of what a stage keeps of a microbatch; the last are its gradients,
+/// which live on until replicas have summed them.
+static constexpr unsigned kSlots = 4, kWholeSlot = 3;
 
 /// Visits what `op` leaves for later operations on its stage and microbatch,
 /// and what it is the last to use.
@@ -199,6 +200,12 @@ static void forStored(
   each(1, kept, stage.keptBy(), Op::Backward, Op::BackwardWeight);
   if (stage.hasCheckpoint())
     each(2, stage.bytes.checkpoint, Op::Forward, Op::Recompute, Op::Recompute);
+  if (!stage.gradientsPartitioned)
+    return;
+  if (op == Op::Backward || op == Op::BackwardInput)
+    visit(kWholeSlot, stage.bytes.gradients, true);
+  if (op == Op::Backward || op == Op::BackwardWeight)
+    visit(kWholeSlot, stage.bytes.gradients, false);
 }
 
 std::vector<Bytes> OrderTrial::leastBytes(const Orders &order) const {
@@ -237,11 +244,15 @@ public:
     const Orders &order = *trial.orders;
     for (uint32_t at = order.firstOfRank[rank];
          at < order.firstOfRank[rank + 1]; ++at) {
-      messagesUntil(trial.startOf(rank, at));
+      const Ticks start = trial.startOf(rank, at);
+      sumsBefore(start, order.entries[at]);
+      messagesUntil(start);
       ++moment;
       compute(order.entries[at]);
+      noteSum(order.entries[at], start);
       ++moment;
     }
+    sumsBefore(kMaxTicks, {});
     messagesUntil(kMaxTicks);
     ++moment;
     trial.forTied(rank, [&](Bytes bytes) {
@@ -275,6 +286,8 @@ private:
     return trial.cut.edges[trial.ways[way].edge].bytes;
   }
   void messagesUntil(Ticks time);
+  void noteSum(const OrderEntry &entry, Ticks start);
+  void sumsBefore(Ticks time, const OrderEntry &entry);
   bool isBefore(Id number, Ticks time) const;
   void compute(const OrderEntry &entry);
 
@@ -283,6 +296,13 @@ private:
   std::vector<uint32_t> next; ///< microbatch of each way
   std::vector<uint32_t> &numbers;
   std::vector<Lifetime> found;
+  /// Gradients of a microbatch that replicas are to sum.
+  struct Sum {
+    Ticks when;
+    Id stage, microbatch;
+  };
+  std::vector<Sum> sums; ///< in order of time
+  size_t nextSum = 0;
   uint32_t moment = 1; ///< 2 · step + 1 where messages come (Packing.h)
 };
 
@@ -317,10 +337,42 @@ void OrderTrial::RankWalk::messagesUntil(Ticks time) {
     }
 }
 
+static bool addsGradients(Op op) {
+  return op == Op::Backward || op == Op::BackwardWeight;
+}
+
+void OrderTrial::RankWalk::noteSum(const OrderEntry &entry, Ticks start) {
+  const Stage &stage = trial.cut.stages[entry.stage];
+  if (stage.gradientsPartitioned && addsGradients(entry.op))
+    sums.push_back({later(start, stage.duration(entry.op)), entry.stage,
+                    entry.microbatch});
+}
+
+/// The sums over replicas that come before `entry`, which computes at `time`:
+/// those that can be made before, and those that it goes on with; each a step
+/// of its own, behind the messages of the moment from which it can be made.
+void OrderTrial::RankWalk::sumsBefore(Ticks time, const OrderEntry &entry) {
+  size_t last = nextSum;
+  for (size_t at = nextSum; at < sums.size(); ++at)
+    if (sums[at].when < time ||
+        (addsGradients(entry.op) && sums[at].stage == entry.stage))
+      last = at + 1;
+  for (; nextSum < last; ++nextSum) {
+    const Sum &sum = sums[nextSum];
+    messagesUntil(sum.when);
+    ++moment;
+    close(stored(sum.stage, sum.microbatch, kWholeSlot),
+          trial.cut.stages[sum.stage].bytes.gradients);
+    ++moment;
+  }
+}
+
 void OrderTrial::RankWalk::compute(const OrderEntry &entry) {
   forStored(trial.cut.stages[entry.stage], entry.op,
             [&](unsigned slot, Bytes bytes, bool opens) {
               size_t key = stored(entry.stage, entry.microbatch, slot);
+              if (slot == kWholeSlot && !opens)
+                return; // with its sum
               opens ? open(key, bytes) : close(key, bytes);
             });
   if (!handsOn(entry.op))

@@ -186,7 +186,8 @@ std::optional<Bytes> ChainBound::roomOf(const std::vector<Id> &stages) const {
   Bytes one = 0, workspace = 0;
   for (Id id : stages) {
     const StageBytes &bytes = stage(id).bytes;
-    rest -= __int128(bytes.parameters) + bytes.gradients + bytes.optimizer;
+    rest -= __int128(bytes.parameters) + stage(id).gradientsKept() +
+            bytes.optimizer;
     workspace = std::max(workspace, bytes.workspace);
     one += bytes.activation;
   }

@@ -1,6 +1,7 @@
 #include "compiler/simulate/Report.h"
 
 #include "compiler/simulate/LowerBound.h"
+#include "compiler/simulate/PartNotes.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -167,7 +168,6 @@ private:
   void path();
   void recomputes();
   void moves();
-  void parts();
   void notes();
 
   const ReportInput &in;
@@ -401,34 +401,6 @@ void ReportBuilder::moves() {
                          held);
 }
 
-/// What the rank that saves most does not hold of the optimizer.
-void ReportBuilder::parts() {
-  Bytes kept = 0, saved = 0;
-  uint32_t most = 1;
-  Id which = 0;
-  for (Id number = 0; report.hasMemory && number < report.ranks; ++number) {
-    Bytes keeps = 0, saves = 0;
-    for (const Buffer &of : in.plan->ranks[number].buffers) {
-      if (of.kind != BufferKind::Optimizer)
-        continue;
-      const uint32_t count = graph.stages[of.stage].optimizerParts;
-      most = std::max(most, count);
-      keeps += of.bytes;
-      saves += of.bytes * (count - 1);
-    }
-    if (saves > saved) {
-      kept = keeps;
-      saved = saves;
-      which = number;
-    }
-  }
-  if (most > 1)
-    report.notes.push_back(
-        "optimizer: in " + std::to_string(most) +
-        " equal parts, one for each replica: rank " + std::to_string(which) +
-        " holds " + formatBytes(kept) + " of " + formatBytes(kept + saved));
-}
-
 void ReportBuilder::notes() {
   if (report.span == report.makespan)
     return;
@@ -460,7 +432,9 @@ Report ReportBuilder::build() {
   path();
   recomputes();
   moves();
-  parts();
+  if (report.hasMemory)
+    for (std::string &note : partNotes(*in.plan))
+      report.notes.push_back(std::move(note));
   notes();
   return std::move(report);
 }

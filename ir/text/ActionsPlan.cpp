@@ -135,6 +135,7 @@ Builder::Flow Builder::flowOf(Op op) {
   case Op::RecvTied:
   case Op::AllReduceGradients:
   case Op::ReduceScatterGradients:
+  case Op::ReduceScatterMicrobatch:
   case Op::AllGatherParameters:
   case Op::NormGradients:
   case Op::AllReduceNorms:

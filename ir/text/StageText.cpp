@@ -69,6 +69,8 @@ static void printStage(size_t index, const Stage &stage, TimeUnit unit,
         << llvm::StringRef(recomputePolicyName(stage.recomputePolicy));
   if (stage.offload)
     out << " offload";
+  if (stage.gradientsPartitioned)
+    out << " gradients_partitioned";
   SourceLocation where = stage.location;
   if (where != SourceLocation()) {
     out << " at " << where.line << ':' << where.column;
@@ -219,6 +221,10 @@ bool StageLines::parseField(Lexer &lexer, Stage &stage, Keys &seen) {
     return parsePolicy(lexer, stage.recomputePolicy);
   if (lexer.accept("offload")) {
     stage.offload = true;
+    return true;
+  }
+  if (lexer.accept("gradients_partitioned")) {
+    stage.gradientsPartitioned = true;
     return true;
   }
   if (lexer.accept("no_backward")) {

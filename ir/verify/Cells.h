@@ -86,6 +86,7 @@ private:
     case Op::RecvTied:
     case Op::AllReduceGradients:
     case Op::ReduceScatterGradients:
+    case Op::ReduceScatterMicrobatch:
     case Op::AllGatherParameters:
     case Op::NormGradients:
     case Op::AllReduceNorms:

@@ -55,7 +55,8 @@ constexpr Ending endingOf(Op op) {
   case Op::RecvTied:
   case Op::Offload:
   case Op::Reload:
-  case Op::AllReduceNorms: // of a rank, not of a stage
+  case Op::ReduceScatterMicrobatch: // of each microbatch
+  case Op::AllReduceNorms:          // of a rank, not of a stage
     return NoEnding;
   }
   return NoEnding;
@@ -96,9 +97,12 @@ private:
     bool gradient = false; ///< has a gradient there
     std::array<bool, kEndings.size()> has{}; ///< of kEndings, there
     Ending first = NoEnding;                 ///< of those in `has`
-    /// Positions of what sums its gradients over ranks, and of what gathers
-    /// its parameters, if there is such.
+    /// Positions of what sums its gradients over ranks, of several the first,
+    /// and of what gathers its parameters, if there is such.
     uint32_t reducedAt = kNone, gatheredAt = kNone;
+    /// Where it keeps a part of its gradients: the microbatch whose gradients
+    /// are still to be summed into it.
+    Id unscattered = kNone;
   };
 
   /// A stage on a rank that computes gradients of it.
@@ -129,6 +133,58 @@ private:
       }
   }
 
+  /// Of a stage that keeps a part of its gradients: they are summed into it
+  /// microbatch by microbatch, each before the next begins with the sum so far.
+  struct Early {
+    OpPlace place; ///< what stands before the sum
+    Id stage, microbatch;
+  };
+
+  void checkEarly(Id r) {
+    for (Id s : stagesHere)
+      if (Id k = stageState[s].unscattered; k != kNone)
+        early.push_back({{r, 0}, s, k});
+    for (const auto &[place, stage, microbatch] : early) {
+      const std::string sum =
+          opName(Op::ReduceScatterMicrobatch, stage, microbatch);
+      if (scatteredOn.empty() ||
+          scatteredOn[size_t(stage) * plan.microbatches + microbatch] != r)
+        tell(FindingKind::Missing, OpPlace{r, 0},
+             sum + " is missing on rank " + std::to_string(r) + ": stage " +
+                 std::to_string(stage) +
+                 " keeps a part of its gradients between microbatches");
+      else
+        tell(FindingKind::Order, place,
+             nameOf(opAt(plan, place)) + " stands before " + sum +
+                 ", whose sum it goes on with");
+    }
+    early.clear();
+  }
+
+  void noteEarly(const StageState &state, const PlanOp &op, OpPlace place) {
+    if (state.unscattered != kNone)
+      early.push_back({place, op.stage, state.unscattered});
+  }
+
+  void scatter(StageState &state, const PlanOp &op, OpPlace place) {
+    if (scatteredOn.empty())
+      scatteredOn.assign(plan.stages.size() * size_t(plan.microbatches), kNone);
+    Id &on = scatteredOn[cellOf(op)];
+    if (on == place.rank)
+      tell(FindingKind::Duplicate, place,
+           nameOf(op) + " stands twice on rank " + std::to_string(place.rank));
+    on = place.rank;
+    if (state.unscattered == op.microbatch)
+      state.unscattered = kNone; // else what it needs is told elsewhere
+    tellEnded(state, op, place);
+    if (state.reducedAt == kNone)
+      state.reducedAt = place.index;
+    else if (op.channel != opAt(plan, {place.rank, state.reducedAt}).channel)
+      tell(FindingKind::Order, place,
+           nameOf(op) + " sums by another collective than " +
+               nameOf(opAt(plan, {place.rank, state.reducedAt})));
+  }
+
   static uint8_t bitOf(Op copy) { return copy == Op::Offload ? 1 : 2; }
   size_t cellOf(const PlanOp &op) const {
     return size_t(op.stage) * plan.microbatches + op.microbatch;
@@ -154,7 +210,8 @@ private:
       if (isCopy(op.op))
         move(op, {r, at});
       Ending ending = kEndingOf[static_cast<unsigned>(op.op)];
-      if (ending == NoEnding && !isCompute(op.op))
+      const bool scatters = op.op == Op::ReduceScatterMicrobatch;
+      if (ending == NoEnding && !isCompute(op.op) && !scatters)
         continue;
       StageState &state = stageState[op.stage];
       if (state.rank != r) {
@@ -162,13 +219,16 @@ private:
         state.rank = r;
         stagesHere.push_back(op.stage);
       }
-      if (ending == NoEnding)
+      if (scatters)
+        scatter(state, op, {r, at});
+      else if (ending == NoEnding)
         compute(state, op, {r, at});
       else
         update(state, op, ending, {r, at});
     }
     for (Id s : stagesHere)
       finishStage(s, r);
+    checkEarly(r);
   }
 
   void finishStage(Id s, Id r) {
@@ -199,7 +259,9 @@ private:
     for (uint32_t at : {state.reducedAt, state.gatheredAt})
       if (at != kNone)
         checkCut(s, {r, at}, takes);
-    if (!state.has[Scattered] || !state.has[Gathered])
+    if (state.reducedAt == kNone || !state.has[Gathered] ||
+        info(opAt(plan, {r, state.reducedAt}).op).pattern !=
+            Pattern::ReduceScatter)
       return;
     const Collective &summed = collectiveOf(opAt(plan, {r, state.reducedAt}));
     const Collective &gathered =
@@ -209,7 +271,7 @@ private:
       tell(FindingKind::Order, OpPlace{r, state.gatheredAt},
            opName(Op::AllGatherParameters, s, kNone) +
                " gathers from other ranks than " +
-               opName(Op::ReduceScatterGradients, s, kNone) + " sums over");
+               nameOf(opAt(plan, {r, state.reducedAt})) + " sums over");
   }
 
   /// What works on parts has as many as its stage; what does not leaves the
@@ -276,6 +338,8 @@ private:
 
   /// Each replica has summed the gradients of its own microbatches.
   void checkReplicas(const Trained &of) {
+    if (of.reducedAt == kNone && plan.stages[of.stage].gradientsPartitioned)
+      return; // each microbatch is told
     const std::string name =
         of.reducedAt == kNone ? opName(reductionOf(of.stage), of.stage, kNone)
                               : nameOf(opAt(plan, {of.rank, of.reducedAt}));
@@ -339,6 +403,7 @@ private:
   /// What ends a step, in the order of kEndings, after the gradients.
   void update(StageState &state, const PlanOp &op, Ending ending,
               OpPlace place) {
+    noteEarly(state, op, place);
     if (state.has[ending] && ending != SentTied)
       tell(FindingKind::Duplicate, place,
            nameOf(op) + " stands twice on rank " + std::to_string(place.rank));
@@ -377,16 +442,31 @@ private:
   }
 
   void compute(StageState &state, const PlanOp &op, OpPlace place) {
-    state.gradient |= op.op == Op::Backward || op.op == Op::BackwardWeight;
+    if (op.op == Op::Backward || op.op == Op::BackwardWeight) {
+      state.gradient = true;
+      if (plan.stages[op.stage].gradientsPartitioned) {
+        noteEarly(state, op, place);
+        state.unscattered = op.microbatch;
+      }
+    }
+    tellEnded(state, op, place);
+    cells.add({op.op, op.stage, op.microbatch}, place);
+  }
+
+  /// What computes or sums gradients stands before all that ends the step.
+  void tellEnded(const StageState &state, const PlanOp &op, OpPlace place) {
     if (state.first != NoEnding)
       standsAfter(op, kEndings[state.first], place);
-    cells.add({op.op, op.stage, op.microbatch}, place);
   }
 
   const PlanIndex &index;
   const Plan &plan;
   Report &report;
   Cells cells;
+  std::vector<Early> early;
+  /// Per stage and microbatch the rank that has summed its gradients last;
+  /// empty without any.
+  std::vector<Id> scatteredOn;
   std::vector<uint8_t> moves; ///< empty without any
   std::vector<StageState> stageState;
   std::vector<Id> stagesHere;

@@ -78,6 +78,7 @@ private:
     case Op::RecvTied:
     case Op::AllReduceGradients:
     case Op::ReduceScatterGradients:
+    case Op::ReduceScatterMicrobatch:
     case Op::AllGatherParameters:
     case Op::NormGradients:
     case Op::AllReduceNorms:
@@ -113,6 +114,10 @@ private:
       own(op, place, Recomputed);
     if (needs.input)
       own(op, place, Input);
+    if (needs.weight)
+      own(op, place,
+          rankOf(Weight, cellOf(op.stage, op.microbatch)) == kNone ? Input
+                                                                   : Weight);
     if (needs.activations || needs.gradients)
       inputs(op, place, needs.activations);
     if (!compared && isReceive(op.op) && info(op.op).perMicrobatch)

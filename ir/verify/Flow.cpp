@@ -124,10 +124,11 @@ inline void RankFlow::checkMessage(uint32_t at) {
 
 inline void RankFlow::checkCompute(uint32_t at) {
   const PlanOp &op = list.ops[at];
+  const Rights &allowed = rights(op.op, isPartitioned(op.stage));
   bool forward =
-      (rights(op.op).accesses[static_cast<unsigned>(BufferKind::Activation)]) !=
-      0;
-  Uses uses(op, at, (forward ? index.incoming : index.gradientIn).of(op.stage),
+      allowed.accesses[static_cast<unsigned>(BufferKind::Activation)] != 0;
+  Uses uses(op, at, allowed,
+            (forward ? index.incoming : index.gradientIn).of(op.stage),
             (forward ? index.outgoing : index.gradientOut).of(op.stage));
   for (Operand operand : list.operandsAt(at))
     use(uses, operand);
@@ -192,7 +193,7 @@ uint32_t RankFlow::lastGradient(Id stage) {
     lastGradients.assign(index.plan.stages.size(), kNone);
     for (uint32_t at = 0; at < list.opCount; ++at)
       if (list.ops[at].op != Op::OptimizerStep &&
-          rights(list.ops[at].op)
+          rights(list.ops[at].op, isPartitioned(list.ops[at].stage))
                   .accesses[static_cast<unsigned>(BufferKind::Gradients)] &
               kU)
         lastGradients[list.ops[at].stage] = at;
@@ -227,7 +228,7 @@ inline void RankFlow::useValue(Uses &uses, Id buffer, Access access) {
 inline Bytes RankFlow::wantedBytes(BufferKind kind, Id what) const {
   if (isPassedOn(kind))
     return what < index.plan.edges.size() ? index.plan.edges[what].bytes : 0;
-  if (kind == BufferKind::CopyGradients)
+  if (kind == BufferKind::CopyGradients || kind == BufferKind::WholeGradients)
     return index.plan.stages[what].bytes.gradients;
   if (kind == BufferKind::Checkpoint)
     return index.plan.stages[what].bytes.checkpoint;
@@ -399,6 +400,15 @@ inline void RankFlow::checkBroughtBack(const Uses &uses) {
     explainPieces(uses.at, moved);
 }
 
+/// Of a stage that keeps a part of its gradients: the whole ones of a
+/// microbatch, which I begins and W goes on with, or B does all of.
+inline void RankFlow::checkWhole(const Uses &uses) {
+  const bool needs = isPartitioned(uses.op.stage);
+  const bool begins =
+      uses.op.op == Op::Backward || uses.op.op == Op::BackwardInput;
+  checkCount(uses, BufferKind::WholeGradients, !begins, needs);
+}
+
 /// How many buffers of each kind an operation needs, and how many bytes.
 inline void RankFlow::checkLists(const Uses &uses) {
   const PlanOp &op = uses.op;
@@ -416,8 +426,12 @@ inline void RankFlow::checkLists(const Uses &uses) {
   case Op::Backward:
   case Op::BackwardInput:
     checkPassedOn(uses, BufferKind::Gradient);
+    checkWhole(uses);
     return checkFound(uses);
+  case Op::ReduceScatterMicrobatch:
+    return checkWhole(uses);
   case Op::BackwardWeight:
+    checkWhole(uses);
     checkCount(uses, BufferKind::Kept, true, 1);
     return checkStored(uses, stage.bytes.keptForWeight);
   case Op::SendForward:

@@ -27,7 +27,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   case BufferKind::Parameters:
     return stage.bytes.parameters;
   case BufferKind::Gradients:
-    return stage.bytes.gradients;
+    return stage.gradientsKept();
   case BufferKind::Optimizer:
     return stage.bytes.optimizer;
   case BufferKind::Workspace:
@@ -41,6 +41,7 @@ inline Bytes stateBytes(const Stage &stage, BufferKind kind) {
   case BufferKind::Gradient:
   case BufferKind::CopyGradients:
   case BufferKind::TiedGradients:
+  case BufferKind::WholeGradients:
   case BufferKind::Offloaded:
     return 0;
   }
@@ -98,10 +99,10 @@ private:
     uint32_t tied = 0;  ///< gradients of the stage that its own is tied to
     unsigned state = 0; ///< bit per kind
 
-    Uses(const PlanOp &of, uint32_t position, std::span<const Id> edgesIn,
-         std::span<const Id> edgesOut)
-        : op(of), at(position), rights(verify::rights(of.op)),
-          incoming(edgesIn), outgoing(edgesOut) {
+    Uses(const PlanOp &of, uint32_t position, const Rights &allowed,
+         std::span<const Id> edgesIn, std::span<const Id> edgesOut)
+        : op(of), at(position), rights(allowed), incoming(edgesIn),
+          outgoing(edgesOut) {
       std::memset(read, 0, sizeof read);
       std::memset(written, 0, sizeof written);
     }
@@ -177,6 +178,10 @@ private:
   void checkLeft(const Uses &uses);
   void checkFound(const Uses &uses);
   void checkMoved(const Uses &uses);
+  void checkWhole(const Uses &uses);
+  bool isPartitioned(Id stage) const {
+    return index.plan.stages[stage].gradientsPartitioned;
+  }
   void checkBroughtBack(const Uses &uses);
 
   // What the walk found wrong, in words (FlowWords.cpp): out of its way, so

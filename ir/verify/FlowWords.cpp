@@ -208,6 +208,9 @@ std::string RankFlow::valueName(BufferKind kind, Id what, Id microbatch) const {
   if (kind == BufferKind::CopyGradients)
     return "the gradients of stage " + std::to_string(what) +
            " from its other copy";
+  if (kind == BufferKind::WholeGradients)
+    return "the gradients of stage " + std::to_string(what) +
+           " by microbatch " + std::to_string(microbatch);
   if (kind == BufferKind::TiedGradients)
     return "the gradients of stage " +
            std::to_string(index.plan.stages[what].tiedTo) + ", which stage " +

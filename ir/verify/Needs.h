@@ -15,6 +15,7 @@ struct Needs {
   bool forward = false;     ///< F of its stage
   bool recompute = false;   ///< R of its stage, where it recomputes
   bool input = false;       ///< B or I of its stage
+  bool weight = false;      ///< B or W of its stage
   bool activations = false; ///< F of every stage that an edge leads from
   bool gradients = false; ///< B or I of every one that an edge leads to, where
                           ///< both are trained
@@ -33,6 +34,8 @@ constexpr Needs needsOf(Op op) {
   case Op::Recompute:
   case Op::SendForward:
     return {.forward = true};
+  case Op::ReduceScatterMicrobatch:
+    return {.weight = true};
   case Op::RecvForward:
   case Op::RecvBackward:
   case Op::OptimizerStep:

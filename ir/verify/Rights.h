@@ -27,14 +27,16 @@ struct Rights {
 
 /// The columns below are in the order of Buffers.def: a row that comes to stand
 /// between them must be given its column.
-static_assert(kBufferKindCount == 13 &&
+static_assert(kBufferKindCount == 14 &&
               static_cast<unsigned>(BufferKind::Norms) == 4 &&
               static_cast<unsigned>(BufferKind::Saved) == 5 &&
               static_cast<unsigned>(BufferKind::Checkpoint) == 7 &&
               static_cast<unsigned>(BufferKind::Activation) == 8 &&
               static_cast<unsigned>(BufferKind::TiedGradients) == 11 &&
-              static_cast<unsigned>(BufferKind::Offloaded) == 12);
+              static_cast<unsigned>(BufferKind::WholeGradients) == 12 &&
+              static_cast<unsigned>(BufferKind::Offloaded) == 13);
 
+/// Of a stage that keeps its gradients whole.
 constexpr Rights rightsOf(Op op) {
   constexpr unsigned kCompute =
       bit(BufferKind::Parameters) | bit(BufferKind::Workspace);
@@ -42,7 +44,7 @@ constexpr Rights rightsOf(Op op) {
       bit(BufferKind::Gradients) | bit(BufferKind::Workspace);
   //          parameters, gradients, optimizer, workspace, norms,
   //          saved, kept, checkpoint, activation, gradient, copy gradients,
-  //          tied ones, offloaded
+  //          tied ones, whole gradients, offloaded
   switch (op) {
   case Op::Forward:
     return {{kR, 0, 0, kU, 0, kW, kW, kW, kR | kW, 0, 0, 0}, kCompute};
@@ -79,9 +81,9 @@ constexpr Rights rightsOf(Op op) {
   case Op::AllGatherParameters:
     return {{kU, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Parameters)};
   case Op::Offload:
-    return {{0, 0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, kW}, 0};
+    return {{0, 0, 0, 0, 0, kR, kR, kR, 0, 0, 0, 0, 0, kW}, 0};
   case Op::Reload:
-    return {{0, 0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, kR}, 0};
+    return {{0, 0, 0, 0, 0, kW, kW, kW, 0, 0, 0, 0, 0, kR}, 0};
   case Op::OptimizerStep:
     return {{kU, kR, kU, 0, kR, 0, 0, 0, 0, 0, 0, kR},
             bit(BufferKind::Parameters) | bit(BufferKind::Gradients) |
@@ -91,20 +93,45 @@ constexpr Rights rightsOf(Op op) {
             bit(BufferKind::Gradients) | bit(BufferKind::Norms)};
   case Op::AllReduceNorms:
     return {{0, 0, 0, 0, kU, 0, 0, 0, 0, 0, 0, 0}, bit(BufferKind::Norms)};
+  case Op::ReduceScatterMicrobatch: // there is nothing whole to sum
+    return {};
   }
   return {};
 }
 
+/// Of a stage that keeps a part of them: what computes reads it, and works on
+/// gradients of its microbatch, which live from I, or B, to their sum over
+/// ranks. Nothing else but the step works on gradients.
+constexpr Rights partitionedRightsOf(Op op) {
+  constexpr auto kPart = static_cast<unsigned>(BufferKind::Gradients),
+                 kWhole = static_cast<unsigned>(BufferKind::WholeGradients);
+  Rights rights = rightsOf(op);
+  if (op == Op::OptimizerStep)
+    return rights;
+  const bool begins = op == Op::Backward || op == Op::BackwardInput;
+  const bool ends = op == Op::Backward || op == Op::BackwardWeight;
+  const bool sums = op == Op::ReduceScatterMicrobatch;
+  rights.accesses[kPart] = sums ? kU : ends ? kR : 0;
+  rights.accesses[kWhole] = begins                             ? kW
+                            : sums || op == Op::BackwardWeight ? kU
+                                                               : 0;
+  if (sums)
+    rights.state = bit(BufferKind::Gradients);
+  return rights;
+}
+
 struct RightsTable {
-  Rights of[kOpCount];
+  Rights of[2][kOpCount];
   constexpr RightsTable() : of() {
-    for (unsigned op = 0; op < kOpCount; ++op)
-      of[op] = rightsOf(static_cast<Op>(op));
+    for (unsigned op = 0; op < kOpCount; ++op) {
+      of[0][op] = rightsOf(static_cast<Op>(op));
+      of[1][op] = partitionedRightsOf(static_cast<Op>(op));
+    }
   }
 };
 constexpr RightsTable kRights;
-constexpr const Rights &rights(Op op) {
-  return kRights.of[static_cast<unsigned>(op)];
+constexpr const Rights &rights(Op op, bool isPartitioned) {
+  return kRights.of[isPartitioned][static_cast<unsigned>(op)];
 }
 
 } // namespace sluice::verify

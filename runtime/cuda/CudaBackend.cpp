@@ -261,7 +261,7 @@ CudaBackend::Advance CudaBackend::postOne(Lane &lane, Command &command) {
       return Advance::Blocked; // an earlier member of the group is under way
     posted = path.post(seat,
                        {lane.stream, command.data, command.bytes,
-                        command.pattern, command.element},
+                        command.pattern, command.element, command.part},
                        answer);
   }
   switch (posted) {

@@ -125,6 +125,11 @@ Answer CudaBackend::meetAll(const Command &command) {
       answer = exchange(sum, data, slices, true);
     slices.done += slices.most;
   }
+  if (const Bytes own = command.bytes / seats;
+      command.part && own != 0 && answer.ok())
+    answer = answerOf(cudaMemcpyAsync(command.part, data + sum.seat * own, own,
+                                      cudaMemcpyDefault, sum.stream),
+                      "cudaMemcpyAsync");
   if (answer.ok())
     answer = answerOf(cudaEventRecord(sum.end, sum.stream), "cudaEventRecord");
   return answer;

@@ -29,13 +29,16 @@ Answer LocalPath::sum(const Work &on) {
   return {};
 }
 
-/// Gives `to` the part of seat `of` that lies with `from`.
+/// Gives `to` the part of seat `of` that lies with `from`: into the buffer for
+/// it, if `to` has one.
 Answer LocalPath::hand(size_t of, size_t from, size_t to, const Work &on) {
   const Bytes part = on.bytes / seats.size();
   const auto at = [&](size_t seat) {
     return static_cast<std::byte *>(seats[seat].work.data) + of * part;
   };
-  return from == to ? Answer() : copy(at(to), at(from), part, on.stream);
+  void *const target = seats[to].work.part ? seats[to].work.part : at(to);
+  return target == at(from) ? Answer()
+                            : copy(target, at(from), part, on.stream);
 }
 
 /// A collective: what is summed lies with the first then.

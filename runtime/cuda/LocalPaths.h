@@ -38,6 +38,7 @@ public:
     Bytes bytes;
     Pattern pattern = Pattern::None; ///< of a collective
     Element element = Element::None; ///< of a sum
+    void *part = nullptr;            ///< where the end's own part of a sum goes
   };
 
   /// Gives an end its events, of its device, before its first work.

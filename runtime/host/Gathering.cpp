@@ -40,8 +40,12 @@ template <typename T> void Gathering::reduce(Pattern pattern) {
   if (pattern == Pattern::AllReduce)
     return sum<T>(0, count, all, all + seats.size());
   const size_t part = count / seats.size();
-  for (size_t i = 0; i < seats.size(); ++i)
+  for (size_t i = 0; i < seats.size(); ++i) {
     sum<T>(i * part, (i + 1) * part, all + i, all + i + 1);
+    if (all[i].part && part != 0)
+      std::memcpy(all[i].part, static_cast<const T *>(all[i].data) + i * part,
+                  part * sizeof(T));
+  }
 }
 
 void Gathering::gather() {
@@ -77,9 +81,10 @@ size_t Gathering::differing() const {
 }
 
 Gathering::Posted Gathering::post(size_t seat, Pattern pattern, Element element,
-                                  void *data, Bytes bytes) {
+                                  void *data, Bytes bytes, void *part) {
   Seat &mine = seats[seat];
   mine.data = data;
+  mine.part = part;
   mine.bytes = bytes;
   mine.seen = completed.load(std::memory_order_relaxed);
   mine.pending = true; // whoever is last may end it at once

@@ -27,9 +27,10 @@ public:
   };
 
   /// Takes `seat` for the next operation; not while it is pending. `data` gets
-  /// what `pattern` leaves with the seat, and must stay valid until it ended.
+  /// what `pattern` leaves with the seat, or `part` where that is not null
+  /// (Backend::collective); both must stay valid until it ended.
   Posted post(size_t seat, Pattern pattern, Element element, void *data,
-              Bytes bytes);
+              Bytes bytes, void *part = nullptr);
 
   /// True while an operation that was posted has not been seen to end.
   bool pending(size_t seat) const { return seats[seat].pending; }
@@ -48,6 +49,7 @@ public:
 private:
   struct alignas(64) Seat {
     void *data = nullptr;
+    void *part = nullptr;
     Bytes bytes = 0;
     uint32_t seen = 0; ///< value of `completed` when it was posted
     bool pending = false;

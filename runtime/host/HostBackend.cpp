@@ -54,7 +54,7 @@ HostBackend::Advance HostBackend::driveCollective(Command &command,
   if (gathering.pending(seat))
     return Advance::Blocked; // an earlier member of the group is under way
   switch (gathering.post(seat, command.pattern, command.element, command.data,
-                         command.bytes)) {
+                         command.bytes, command.part)) {
   case Gathering::Posted::Waits:
     command.state = State::Posted;
     return Advance::Moved;

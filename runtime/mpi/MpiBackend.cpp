@@ -111,7 +111,7 @@ MpiBackend::Advance MpiBackend::driveCollective(Command &command,
       return Advance::Blocked; // an earlier member of the group is under way
     command.state = State::Posted;
     if (!part.start(command.pattern, command.element, command.data,
-                    command.bytes, failure.message))
+                    command.bytes, command.part, failure.message))
       return Advance::Failed;
   }
   switch (part.poll(failure.message)) {

@@ -38,10 +38,11 @@ bool MpiCollective::receive(Request &request, uint32_t from, void *to,
 }
 
 bool MpiCollective::start(Pattern how, Element ofWhat, void *where, Bytes size,
-                          std::string &error) {
+                          void *partTo, std::string &error) {
   pattern = how;
   element = ofWhat;
   data = static_cast<std::byte *>(where);
+  ownPart = static_cast<std::byte *>(partTo);
   bytes = ownSize = size;
   const Bytes members = others.size();
   part = pattern == Pattern::AllReduce
@@ -112,11 +113,12 @@ bool MpiCollective::exchange(Phase next, std::string &error) {
 }
 
 template <typename T> void MpiCollective::add(Range range) {
-  auto *own = reinterpret_cast<T *>(data + range.begin);
+  auto *const mine = reinterpret_cast<T *>(data + range.begin);
+  auto *const own = ownPart ? reinterpret_cast<T *>(ownPart + done) : mine;
   auto *const first = reinterpret_cast<T *>(scratch.data());
   const size_t stride = chunkBytes / sizeof(T);
   const size_t count = range.size / sizeof(T);
-  std::copy_n(own, count, first + self * stride);
+  std::copy_n(mine, count, first + self * stride);
   std::copy_n(first, count, own);
   for (size_t member = 1; member < others.size(); ++member) {
     const T *other = first + member * stride;

@@ -31,7 +31,7 @@ public:
   bool busy() const { return phase != Phase::Idle; }
   /// Starts the next operation. False: `error` tells of a failing call.
   bool start(Pattern pattern, Element element, void *data, Bytes bytes,
-             std::string &error);
+             void *ownPart, std::string &error);
   /// Goes on as far as it can.
   Answer poll(std::string &error);
 
@@ -80,6 +80,7 @@ private:
   Pattern pattern = Pattern::None;
   Element element = Element::None;
   std::byte *data = nullptr;
+  std::byte *ownPart = nullptr; ///< where the sum of it goes; null: in place
   Bytes bytes = 0;
   Bytes part =
       0; ///< that a member owns, but for the last ones of an all-reduce

@@ -235,7 +235,7 @@ model:
 pipeline: {ranks: 2, microbatches: 2}
 """
         for keys, said in ((["tensor_parallel=2"], "tensor_parallel is '2', this module computes only '1'"),
-                           (["data_parallel=2", "zero=2"], "zero is '2', this module computes only '0'")):
+                           (["data_parallel=2", "zero=3"], "zero is '3', this module computes only '0'")):
             error = self.refused(1, "run", "-", *(f"--set=pipeline.{key}" for key in keys), "--data=/etc/hostname",
                                  stdin=spec)
             self.assertIn(said, error)

@@ -112,6 +112,9 @@ class Weights(Training):
             if not clip:
                 self.assertEqual((self.folder / "here").read_bytes(), (self.folder / "whole").read_bytes())
 
+    def test_four_processes_with_the_gradients_in_two_parts(self):
+        self.check_same(4, ranks=2, replicas="2, zero: 2")
+
     def test_goes_on_from_a_checkpoint_of_other_processes(self):
         whole, here = self.folder / "whole", self.folder / "here"
         self.ok("run", self.spec(ranks=1), f"--save={whole}", "-q")

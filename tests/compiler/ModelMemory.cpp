@@ -199,7 +199,11 @@ TEST_CASE("memory: training state by number format and level of ZeRO") {
   CHECK(bytes("bf16", d + "1") == Each{2 * n, 4 * n, 12 * n / 8}); // 6 + 12/d
   CHECK(bytes("fp32", d + "0") == Each{4 * n, 4 * n, 8 * n});      // 16
   CHECK(bytes("fp32", d + "1") == Each{4 * n, 4 * n, 8 * n / 8});  // 8 + 8/d
-  CHECK(bytes("bf16", d + "2") == Each{2 * n, 4 * n / 8, 12 * n / 8});
+  // What is kept and what is computed are buffers of the plan; without them
+  // level 2 divides the gradients here.
+  CHECK(bytes("bf16", d + "2") == Each{2 * n, 4 * n, 12 * n / 8});
+  CHECK(bytes("bf16", "data_parallel: 4, context_parallel: 2, zero: 2") ==
+        Each{2 * n, 4 * n / 8, 12 * n / 8});
   CHECK(bytes("bf16", d + "3") == Each{2 * n / 8, 4 * n / 8, 12 * n / 8});
   // The context group holds the same parameters too.
   CHECK(bytes("bf16", "data_parallel: 4, context_parallel: 2, zero: 1") ==
@@ -292,14 +296,19 @@ TEST_CASE("memory: multi-token prediction has copies of embedding and head") {
         tiedLayers[2].held.dense + tiedLayers[3].held.dense + table);
 }
 
-// Level 2 has the gradients of a running layer whole, level 3 its parameters
-// too.
+// Level 2, where the plan does not hold the parts, has the gradients of a
+// running layer whole, level 3 its parameters too.
 TEST_CASE("memory: what ZeRO gathers lies in the workspace") {
   const std::string d = "data_parallel: 8, zero: ";
   Layer one = model(kTiny, d + "1").layers[1];
-  Layer two = model(kTiny, d + "2").layers[1];
+  Layer planned = model(kTiny, d + "2").layers[1];
+  Layer two =
+      model(kTiny, "data_parallel: 4, context_parallel: 2, zero: 2").layers[1];
+  Layer divided =
+      model(kTiny, "data_parallel: 4, context_parallel: 2, zero: 1").layers[1];
   Layer three = model(kTiny, d + "3").layers[1];
-  CHECK(two.workspace == one.workspace + 4 * one.parameters);
+  CHECK(planned.workspace == one.workspace);
+  CHECK(two.workspace == divided.workspace + 4 * one.parameters);
   CHECK(three.workspace == one.workspace + 6 * one.parameters);
 }
 
@@ -410,9 +419,9 @@ TEST_CASE("parallel: keys without effect are warned of") {
                                     "without tensor_parallel\n");
   warned("zero: 2", "pipeline.zero has no effect without data_parallel or "
                     "context_parallel\n");
-  warned("data_parallel: 2, zero: 2",
+  warned("data_parallel: 2, zero: 3",
          "the exchange of gradients among 2 data_parallel copies is not in the "
-         "plan yet with zero 2");
+         "plan yet with zero 3");
   warned("data_parallel: 2, context_parallel: 2, zero: 1",
          "the exchange of gradients among 2 data_parallel copies is not in the "
          "plan yet with zero 1 and context_parallel 2");

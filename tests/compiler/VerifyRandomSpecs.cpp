@@ -76,9 +76,9 @@ private:
       line += ", offload: activations";
     if (oneIn(6))
       line += ", memory_limit: " + std::to_string(pick(1, 400)) + "MB";
-    if (oneIn(2))
+    if (!oneIn(4))
       line += ", data_parallel: " + std::to_string(pick(2, 5)) +
-              (oneIn(3) ? "" : ", zero: 1");
+              (oneIn(5) ? "" : ", zero: " + std::to_string(pick(1, 2)));
     return line + "}\n";
   }
 
@@ -142,7 +142,7 @@ bool checkSpec(const RandomTransformer &of) {
 
 TEST_CASE("no false alarm: transformers of every schedule") {
   std::map<std::string_view, unsigned> accepted, withTies, withRecompute,
-      withZero;
+      withZero[2];
   for (unsigned seed = 0; seed < 3200; ++seed) {
     RandomTransformer of(seed);
     if (!checkSpec(of))
@@ -151,13 +151,16 @@ TEST_CASE("no false alarm: transformers of every schedule") {
     withTies[of.info->text] += of.tied;
     withRecompute[of.info->text] +=
         of.text.find("recompute") != std::string::npos;
-    withZero[of.info->text] += of.text.find("zero: 1") != std::string::npos;
+    for (unsigned level : {1, 2})
+      withZero[level - 1][of.info->text] +=
+          of.text.find("zero: " + std::to_string(level)) != std::string::npos;
   }
   for (const ScheduleInfo &info : allSchedules()) {
     CAPTURE(info.text);
     CHECK(accepted[info.text] > 20);
     CHECK(withTies[info.text] > 8);
     CHECK(withRecompute[info.text] > 5);
-    CHECK(withZero[info.text] > 5);
+    CHECK(withZero[0][info.text] > 5);
+    CHECK(withZero[1][info.text] > 5);
   }
 }

@@ -34,7 +34,7 @@ static std::span<float> floats(TestRank &rank, size_t offset, size_t count) {
 static void sum(TestRank &rank, uint32_t op, Id collective, size_t offset,
                 size_t count, uint8_t stream = 1) {
   rank->collective(stream, op, collective, Pattern::AllReduce, Element::Float32,
-                   rank.at(offset), 4 * count);
+                   rank.at(offset), 4 * count, nullptr);
 }
 
 BACKEND_TEST("backend: a collective of no rank there is refused", kThreads) {
@@ -103,11 +103,13 @@ BACKEND_TEST("backend: of scattered sums each rank has the part of its number, "
   const Id last = GENERATE(Id(0), Id(1), Id(2));
   // Elements of a part: none, one, and more than is moved at once.
   const size_t count = GENERATE(size_t(0), size_t(1), size_t(100'000));
+  const bool elsewhere = GENERATE(false, true); // where a rank's own part goes
   const size_t all = 3 * count;
+  const Bytes partAt = 4 * (all + 1), bytes = partAt + 4 * (count + 1);
   const auto world = makeWorldOfAll(backend, 3);
-  TestRank a(*world, 0, 4 * (all + 1));
-  TestRank b(*world, 1, 4 * (all + 1));
-  TestRank c(*world, 2, 4 * (all + 1));
+  TestRank a(*world, 0, bytes);
+  TestRank b(*world, 1, bytes);
+  TestRank c(*world, 2, bytes);
   TestRank *const ranks[] = {&a, &b, &c};
   const auto valueAt = [](Id rank, size_t i) {
     // In order of ranks a sum loses its small addend; in others it does not.
@@ -127,16 +129,24 @@ BACKEND_TEST("backend: of scattered sums each rank has the part of its number, "
       for (size_t i = 0; i < all; ++i)
         values[i] = valueAt(r, i);
       values[all] = 7;
+      floats(*ranks[r], partAt, count + 1)[count] = 7;
     }
     meet(ranks, last, [&](TestRank &rank) {
       rank->collective(1, 0, 0, Pattern::ReduceScatter, Element::Float32,
-                       rank.at(0), 4 * all);
+                       rank.at(0), 4 * all,
+                       elsewhere ? rank.at(partAt) : nullptr);
     });
+    for (Id r = 0; elsewhere && r < 3; ++r) {
+      const std::span<float> part = floats(*ranks[r], partAt, count + 1);
+      std::copy_n(part.begin(), count,
+                  floats(*ranks[r], 4 * r * count, count).begin());
+      CHECK(part[count] == 7); // and not one more
+    }
     for (Id r = 0; r < 3; ++r)
       CHECK(wrongIn(*ranks[r], r * count, (r + 1) * count) == 0);
     meet(ranks, last, [&](TestRank &rank) {
       rank->collective(1, 0, 0, Pattern::AllGather, Element::None, rank.at(0),
-                       4 * all);
+                       4 * all, nullptr);
     });
     for (TestRank *rank : ranks) {
       CHECK(wrongIn(*rank, 0, all) == 0);
@@ -153,7 +163,7 @@ BACKEND_TEST("backend: gathers of different sizes fail",
   a.fill(0, 1, 64);
   const auto gather = [](TestRank &rank, uint32_t op, Bytes bytes) {
     rank->collective(1, op, 0, Pattern::AllGather, Element::None, rank.at(0),
-                     bytes);
+                     bytes, nullptr);
   };
   gather(a, 5, 16);
   gather(b, 6, 8);
@@ -189,7 +199,7 @@ BACKEND_TEST("backend: sums of 64-bit floats keep all of their bits",
     doubles(*ranks[r])[0] = values[r];
     doubles(*ranks[r])[1] = fine;
     (*ranks[r])->collective(1, 0, 0, Pattern::AllReduce, Element::Float64,
-                            ranks[r]->at(0), 16);
+                            ranks[r]->at(0), 16, nullptr);
   }
   Running first(b);
   Running second(c);

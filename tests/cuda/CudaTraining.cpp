@@ -38,6 +38,7 @@ TEST_CASE("training: the weights are those of threads, bit for bit") {
       "ranks: 2, virtual_stages: 2, schedule: interleaved-1f1b",
       "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3",
       "ranks: 2, data_parallel: 3, zero: 1",
+      "ranks: 2, data_parallel: 3, zero: 2",
       "ranks: 2, microbatches: 8, schedule: gpipe, offload: activations");
   const uint32_t devices = GENERATE(0u, 1u);
   const std::string clip = GENERATE("", ", clip_norm: 0.5");
@@ -64,6 +65,7 @@ TEST_CASE("training: a step that is captured and repeated leaves the same") {
       "ranks: 2, schedule: 1f1b", "ranks: 4, schedule: zb-h1",
       "ranks: 2, schedule: dualpipe", "ranks: 2, data_parallel: 3",
       "ranks: 2, data_parallel: 3, zero: 1",
+      "ranks: 2, data_parallel: 3, zero: 2",
       "ranks: 2, microbatches: 8, schedule: gpipe, offload: activations");
   const std::string clip = GENERATE("", ", clip_norm: 0.5");
   const bool recorded = GENERATE(false, true);

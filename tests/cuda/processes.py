@@ -102,6 +102,12 @@ class Weights(Processes):
     def test_four_processes_with_the_optimizer_in_two_parts(self):
         self.check_same(4, ranks=2, replicas="2, zero: 1")
 
+    def test_four_processes_with_the_gradients_in_two_parts(self):
+        self.check_same(4, ranks=2, replicas="2, zero: 2")
+
+    def test_two_processes_in_bf16_with_the_optimizer_in_two_parts(self):
+        self.check_same(2, ranks=1, dtype="bf16", replicas="2, zero: 1")
+
     def test_captured_steps(self):
         self.check_same(4, "--graph", ranks=2, replicas=2)
 

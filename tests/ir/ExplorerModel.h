@@ -260,13 +260,13 @@ protected:
     pairs.push_back({unitOf[send.rank][send.at],
                      unitOf[receive.rank][receive.at], channel, nth});
     const PlanOp &sender = op(send), &receiver = op(receive);
-    mismatched |= bytesOf(send) != bytesOf(receive) ||
-                  info(sender.op).mate != receiver.op ||
-                  sender.microbatch != receiver.microbatch ||
-                  (sender.op == Op::SendGradients &&
-                   sender.stage != receiver.stage) ||
-                  (sender.op == Op::SendTied &&
-                   plan.stages[sender.stage].tiedTo != receiver.stage);
+    mismatched |=
+        bytesOf(send) != bytesOf(receive) ||
+        info(sender.op).mate != receiver.op ||
+        sender.microbatch != receiver.microbatch ||
+        (sender.op == Op::SendGradients && sender.stage != receiver.stage) ||
+        (sender.op == Op::SendTied &&
+         plan.stages[sender.stage].tiedTo != receiver.stage);
     carried[{send.rank, send.at}] = carried[{receive.rank, receive.at}] =
         sender.op == Op::SendGradients ? copyTag(sender.stage, send.rank)
                                        : payloadOf(sender, receiver);
@@ -415,6 +415,8 @@ protected:
           each.op == Op::RecvTied ? carriedBy(m) : tag(buffer.kind, s, kNone);
       return {value, value};
     }
+    case BufferKind::WholeGradients: // of no plan here
+      return {kRubbish, kRubbish};
     case BufferKind::CopyGradients: {
       tooSmall |= buffer.bytes < bytes.gradients;
       int value =

@@ -140,6 +140,8 @@ protected:
     case Op::AllGatherParameters:
     case Op::AllReduceNorms:
       return plan.ranks[m.rank].operandsOf(m.at).size() == 1;
+    case Op::ReduceScatterMicrobatch: // no plan here keeps parts of gradients
+      return false;
     case Op::AddGradients:
       return adds && has(BufferKind::CopyGradients,
                          otherCopies(m.rank, each.stage).size());

@@ -71,7 +71,7 @@ TEST_CASE("plan file: one flipped bit anywhere is refused") {
       std::string message = file.read(damaged);
       INFO("byte " << i << " bit " << bit << ": " << message);
       bool told = i < 8    ? message == "is not a plan file"
-                  : i < 12 ? message.ends_with("this program reads 8.0")
+                  : i < 12 ? message.ends_with("this program reads 9.0")
                   : i < 16 ? message.starts_with("plan file is")
                            : message.starts_with("plan file is altered");
       REQUIRE(told);
@@ -114,13 +114,13 @@ TEST_CASE("plan file: another version is refused with both numbers") {
     repairHashes(bytes);
     return bytes;
   };
-  CHECK(file.read(withVersion(8, 0)) == "");
-  CHECK(file.read(withVersion(9, 0)) ==
-        "plan file has version 9.0, this program reads 8.0");
-  CHECK(file.read(withVersion(8, 1)) ==
-        "plan file has version 8.1, this program reads 8.0");
-  CHECK(file.read(withVersion(7, 9)) ==
-        "plan file has version 7.9, this program reads 8.0");
+  CHECK(file.read(withVersion(9, 0)) == "");
+  CHECK(file.read(withVersion(10, 0)) ==
+        "plan file has version 10.0, this program reads 9.0");
+  CHECK(file.read(withVersion(9, 1)) ==
+        "plan file has version 9.1, this program reads 9.0");
+  CHECK(file.read(withVersion(8, 9)) ==
+        "plan file has version 8.9, this program reads 9.0");
 }
 
 TEST_CASE("plan file: a table that lies is refused though its hash is right") {

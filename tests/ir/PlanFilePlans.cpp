@@ -89,7 +89,8 @@ Plan smallPlan() {
                {3328, 44, 0, BufferKind::TiedGradients},
                {2048, 90, 0, BufferKind::Checkpoint},
                {3840, 24, kNone, BufferKind::Norms},
-               {256, 400, 0, BufferKind::Offloaded}};
+               {256, 400, 0, BufferKind::Offloaded},
+               {1024, 44, 0, BufferKind::WholeGradients}};
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,
@@ -116,6 +117,8 @@ Plan smallPlan() {
   add(a, Op::Reload, 0, 1, {operand(12, read), operand(10, write)}, {15}, 2);
   add(a, Op::ReduceScatterGradients, 0, kNone, {operand(1, update)}, {9}, 2, 0);
   add(a, Op::AllGatherParameters, 0, kNone, {operand(0, update)}, {6}, 2, 0);
+  add(a, Op::ReduceScatterMicrobatch, 0, 1,
+      {operand(1, update), operand(13, update)}, {7}, 2, 0);
 
   RankPlan &b = plan.ranks[1];
   b.streams = {"compute", "up", "down"};
@@ -258,7 +261,7 @@ void Generator::addOp(const Plan &plan, Id self, RankPlan &rank, Id &group) {
     group += static_cast<Id>(below(2));
     op.group = below(2) != 0 ? group : kNone;
     group += op.group == kNone;
-    operands = 1;
+    operands = op.op == Op::ReduceScatterMicrobatch ? 2 : 1;
     access = isSend(op.op)      ? Access::Read
              : isReceive(op.op) ? Access::Write
                                 : Access::Update;

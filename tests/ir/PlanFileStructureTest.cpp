@@ -52,10 +52,10 @@ TEST_CASE("plan file: lists that do not fit their operations are faults") {
         "rank 0, operation 0 (0F2) is the first, but its waits start at 1");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[0].firstOperand = 1; }) ==
         "rank 0, operation 0 (0F2) is the first, but its operands start at 1");
-  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[2].firstWait = 13; }) ==
-        "rank 0, operation 1 (0SEND_F2) has the waits from 0 to 13 of 12");
+  CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[2].firstWait = 14; }) ==
+        "rank 0, operation 1 (0SEND_F2) has the waits from 0 to 14 of 13");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[6].firstOperand = 2; }) ==
-        "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 31");
+        "rank 0, operation 5 (0W2) has the operands from 10 to 2 of 33");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops.clear(); }) ==
         "rank 0 has waits or operands, but no operations");
   CHECK(faultOf([](Plan &, RankPlan &rank) { rank.ops[15].stream = 0; }) ==

@@ -142,7 +142,7 @@ static void testSum(Rank &rank) {
   for (uint32_t i = 0; i < kCount; ++i)
     values[i] = value(rank.self, i);
   rank.backend->collective(2, 0, 0, Pattern::AllReduce, Element::Float32,
-                           values, kCount * sizeof(float));
+                           values, kCount * sizeof(float), nullptr);
   rank.synchronize();
   for (uint32_t i = 0; i < kCount; ++i)
     rank.holds(values[i] == value(0, i) + value(1, i), "the sum is the sum");

@@ -316,6 +316,7 @@ Status readConfig(const sluice_stage &stage, std::string_view dtype,
   config.optimizerPart = stage.optimizer_part;
   config.optimizerParts = stage.optimizer_parts;
   config.gradientParts = stage.gradient_parts;
+  config.gradientsPartitioned = stage.gradients_partitioned != 0;
   config.recompute = stage.recompute;
   Reader reader(config, dtype);
   reader.description(stage.description ? stage.description : "");

@@ -24,8 +24,9 @@ struct Config {
   uint32_t recompute = 0;      ///< SLUICE_RECOMPUTE_…
   /// As in sluice_stage.
   uint32_t optimizerPart = 0, optimizerParts = 1, gradientParts = 1;
-  bool flashAttention = true; ///< false: probabilities are saved
-  uint32_t layers = 0;        ///< of the whole model
+  bool gradientsPartitioned = false; ///< as in sluice_stage
+  bool flashAttention = true;        ///< false: probabilities are saved
+  uint32_t layers = 0;               ///< of the whole model
   uint32_t firstLayer = 0, stageLayers = 0;
   bool embedding = false, head = false;
   bool tied = false; ///< the table of tokens is the output matrix too

@@ -147,8 +147,11 @@ uint64_t StageState<Real>::optimizerBytes(uint64_t count) const {
 template <typename Real>
 Status StageState<Real>::bind(const sluice_state &memory) {
   const sluice_bytes need = bytes();
+  const uint64_t kept = config.gradientsPartitioned
+                            ? need.gradients / config.gradientParts
+                            : need.gradients;
   Status status = enough({{"parameter", memory.parameters, need.parameters},
-                          {"gradient", memory.gradients, need.gradients},
+                          {"gradient", memory.gradients, kept},
                           {"optimizer", memory.optimizer, need.optimizer},
                           {"workspace", memory.workspace, need.workspace},
                           {"norm", memory.norms, need.norms},
@@ -222,8 +225,9 @@ Status StageState<Real>::takeParts(const sluice_state &memory) {
                          " bytes of parameters do not have " +
                          std::to_string(parts) + " equal parts");
   partBegin = part * config.optimizerPart;
-  if (config.gradientParts > 1 && memory.gradients.bytes / sizeof(Gradient) !=
-                                      memory.parameters.bytes / sizeof(Real))
+  const uint64_t all = memory.gradients.bytes / sizeof(Gradient) *
+                       (config.gradientsPartitioned ? parts : 1);
+  if (config.gradientParts > 1 && all != memory.parameters.bytes / sizeof(Real))
     return Status::input("parts of " + std::to_string(memory.gradients.bytes) +
                          " bytes of gradients are not those of " +
                          std::to_string(memory.parameters.bytes) +
@@ -287,13 +291,17 @@ Status StageState<Real>::checkBackwardInput(const sluice_call &call) const {
                        call.output_gradients, need.output);
   if (status.ok())
     status = checkGroup(byInput, call);
+  if (status.ok())
+    status = checkGradients(call);
   return status.ok() ? checkSaved(call) : status;
 }
 
 template <typename Real>
 Status StageState<Real>::checkBackwardWeight(const sluice_call &call) const {
   Status status = checkKept(call);
-  return status.ok() ? checkGroup(byWeight, call) : status;
+  if (status.ok())
+    status = checkGroup(byWeight, call);
+  return status.ok() ? checkGradients(call) : status;
 }
 
 //===----------------------------------------------------------------------===//
@@ -328,7 +336,7 @@ template <typename Real> Status StageState<Real>::checkGroupsWhole() const {
 /// whole to that of the groups before.
 template <typename Real>
 void StageState<Real>::endCall(Group &group, const sluice_call &call) {
-  if (sums == gradients)
+  if (config.gradientGroups == 1)
     return;
   group.number = call.microbatch / config.groupSize();
   if (++group.done != config.groupSize())
@@ -458,10 +466,37 @@ template <typename Real> void StageState<Real>::clearSums() {
   cleared = true;
   if (!config.trained)
     return;
-  const uint64_t size = bytesOf<Gradient>(needs.gradients);
+  const uint64_t size =
+      bytesOf<Gradient>(config.gradientsPartitioned ? part : needs.gradients);
   math->clear(gradients, size);
-  if (sums != gradients)
+  if (config.gradientGroups > 1)
     math->clear(sums, size);
+}
+
+//===----------------------------------------------------------------------===//
+// Gradients in parts
+//===----------------------------------------------------------------------===//
+
+template <typename Real>
+Status StageState<Real>::checkGradients(const sluice_call &call) const {
+  return config.gradientsPartitioned
+             ? enough({{"gradient", call.gradients, wholeBytes()}})
+             : Status();
+}
+
+/// Where `gradients` are a part: those of a microbatch begin at 0.
+template <typename Real>
+void StageState<Real>::beginGradients(const sluice_call &call) {
+  if (!config.gradientsPartitioned)
+    return;
+  sums = as<Gradient>(call.gradients);
+  math->clear(sums, wholeBytes());
+}
+
+/// The sum so far goes into that of the microbatch.
+template <typename Real> void StageState<Real>::addPart() {
+  if (config.gradientsPartitioned)
+    math->add(sums + partBegin, gradients, part);
 }
 
 /// The call with places for what its forward leaves: of a stage that is not
@@ -549,6 +584,7 @@ Status StageState<Real>::backwardInput(const sluice_call &call) {
   if (Status status = checkBackwardInput(call); !status.ok())
     return status;
   start(call.stream);
+  beginGradients(call);
   const size_t elements = config.tokens() * config.hidden;
   if (config.embedding && config.stageLayers == 0 && !config.head) {
     embedding().backward(batch(call), as<Real>(call.output_gradients[0]));
@@ -577,10 +613,13 @@ Status StageState<Real>::backwardWeight(const sluice_call &call) {
   if (Status status = checkBackwardWeight(call); !status.ok())
     return status;
   start(call.stream);
+  if (config.gradientsPartitioned)
+    sums = as<Gradient>(call.gradients);
   for (size_t i = 0; i < config.stageLayers; ++i)
     block(i, call).backwardWeight(scratch());
   if (config.head)
     head(call).backwardWeight(config);
+  addPart();
   endCall(byWeight, call);
   return math->status();
 }
@@ -645,6 +684,7 @@ Status StageState<Real>::optimizerStep(const sluice_buffer *tied,
   if (config.clipNorm > 0)
     math->clip(norms, tensorPositions(config), config.clipNorm);
   Gradient *const mean = optimizer + kHasMaster<Real> * part;
+  const size_t first = config.gradientsPartitioned ? partBegin : 0;
   for (const Tensor &t : table) {
     const Range own = ownOf(t);
     const size_t at = own.begin - partBegin;
@@ -652,7 +692,7 @@ Status StageState<Real>::optimizerStep(const sluice_buffer *tied,
     if (own.size != 0)
       math->adamW({parameters + own.begin,
                    kHasMaster<Real> ? optimizer + at : nullptr,
-                   {gradients + own.begin,
+                   {gradients + (own.begin - first),
                     other ? other + (own.begin - t.offset) : nullptr},
                    mean + at,
                    mean + part + at,

@@ -82,6 +82,13 @@ private:
   void endCall(Group &group, const sluice_call &call);
   void addSums(bool isByInput, bool isFirst);
   void addSum(size_t offset, size_t count, bool isFirst);
+  /// Bytes of the gradients of all parts, and of what is kept of them.
+  uint64_t wholeBytes() const {
+    return sizeof(Gradient) * uint64_t(part) * config.gradientParts;
+  }
+  Status checkGradients(const sluice_call &call) const;
+  void beginGradients(const sluice_call &call);
+  void addPart();
   sluice_call withScratch(sluice_call call) const;
   Batch batch(const sluice_call &call) const {
     return {config, text, call.step, call.microbatch};
@@ -127,7 +134,8 @@ private:
   Real *parameters = nullptr, *workspace = nullptr;
   Gradient *gradients = nullptr;
   Gradient *sums = nullptr; ///< what the calls add to: `gradients`, or of
-                            ///< groups those of the one at hand
+                            ///< groups those of the one at hand, or, where
+                            ///< `gradients` are a part, those of the microbatch
   /// Of the parameters, those whose optimizer is here: from `partBegin` on, as
   /// many as `part`.
   size_t partBegin = 0, part = 0;

@@ -40,6 +40,10 @@ struct Content {
   uint32_t microbatch = 0;
   /// How many ranks' bytes, all the same, were summed as 32-bit floats.
   uint32_t summed = 1;
+  /// Of a part that is kept: how many times such a sum was made, in each of
+  /// which the rank of number `seat` put the sum so far; 0 of all else.
+  uint32_t rounds = 0;
+  uint32_t seat = 0;
 };
 
 /// Who wrote the kept buffer of a microbatch last; a recompute counts as the
@@ -51,6 +55,7 @@ struct Synthetic {
   sluice_state state = {};
   std::vector<Keeper> keepers; ///< per microbatch
   uint64_t taken = 0;          ///< steps
+  uint32_t added = 0;          ///< microbatches of the step, to the gradients
 };
 
 Synthetic &self(void *instance) { return *static_cast<Synthetic *>(instance); }
@@ -72,15 +77,31 @@ uint64_t wordAt(uint64_t seed, uint64_t i) {
   return seed + i * sluice::kSplitMixStep;
 }
 
-/// What `times` ranks with the same `word`, two floats, leave as their sum.
-uint64_t sumOf(uint64_t word, uint32_t times) {
-  float parts[2], sums[2];
+/// What ranks with the same float leave as their sum.
+float sumOf(float word, const Content &content) {
+  const auto addAll = [&](float kept, uint32_t keeper) {
+    float sum = 0;
+    for (uint32_t rank = 0; rank < content.summed; ++rank) {
+      const float its = rank == keeper ? word + kept : word;
+      sum = rank == 0 ? its : sum + its;
+    }
+    return sum;
+  };
+  if (content.rounds == 0)
+    return addAll(0, content.summed);
+  float kept = 0;
+  for (uint32_t round = 0; round < content.rounds; ++round)
+    kept = addAll(kept, content.seat);
+  return kept;
+}
+
+/// The same of two.
+uint64_t sumOf(uint64_t word, const Content &content) {
+  float parts[2];
   std::memcpy(parts, &word, sizeof(word));
-  std::memcpy(sums, &word, sizeof(word));
-  for (uint32_t rank = 1; rank < times; ++rank)
-    for (int part = 0; part < 2; ++part)
-      sums[part] += parts[part];
-  std::memcpy(&word, sums, sizeof(word));
+  for (float &part : parts)
+    part = sumOf(part, content);
+  std::memcpy(&word, parts, sizeof(word));
   return word;
 }
 
@@ -127,10 +148,10 @@ void fill(const sluice_buffer &buffer, const Content &content) {
 
 /// Position of the first byte of [at, end) that is not the pattern's, or end.
 uint64_t firstWrongIn(const unsigned char *bytes, uint64_t at, uint64_t end,
-                      uint64_t seed, uint32_t summed) {
+                      uint64_t seed, const Content &content) {
   for (; at < end; at += 8) {
     const uint64_t length = end - at < 8 ? end - at : 8;
-    const uint64_t word = sumOf(wordAt(seed, at / 8), summed);
+    const uint64_t word = sumOf(wordAt(seed, at / 8), content);
     if (std::memcmp(bytes + at, &word, length) == 0)
       continue;
     unsigned char expected[8];
@@ -145,11 +166,11 @@ uint64_t firstWrongIn(const unsigned char *bytes, uint64_t at, uint64_t end,
 /// Position of the first byte that is checked and not the pattern's, or
 /// buffer.bytes.
 uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed,
-                    uint32_t summed) {
+                    const Content &content) {
   const auto *const bytes = static_cast<const unsigned char *>(buffer.data);
   uint64_t wrong = buffer.bytes;
   visitParts(buffer.bytes, [&](uint64_t begin, uint64_t end) {
-    const uint64_t at = firstWrongIn(bytes, begin, end, seed, summed);
+    const uint64_t at = firstWrongIn(bytes, begin, end, seed, content);
     if (at != end)
       wrong = at;
     return at == end;
@@ -161,10 +182,10 @@ uint64_t firstWrong(const sluice_buffer &buffer, uint64_t seed,
 int check(const sluice_buffer &buffer, const Content &content,
           sluice_error *error) {
   const uint64_t seed = seedOf(content);
-  const uint64_t wrong = firstWrong(buffer, seed, content.summed);
+  const uint64_t wrong = firstWrong(buffer, seed, content);
   if (wrong == buffer.bytes)
     return 0;
-  const uint64_t word = sumOf(wordAt(seed, wrong / 8), content.summed);
+  const uint64_t word = sumOf(wordAt(seed, wrong / 8), content);
   unsigned char expected[8];
   std::memcpy(expected, &word, 8);
   std::snprintf(
@@ -213,8 +234,7 @@ int create(const sluice_stage *stage, void **instance, sluice_error *) {
       new Synthetic{*stage,
                     {},
                     std::vector<Keeper>(stage->microbatches / stage->replicas,
-                                        Keeper::Nobody),
-                    0};
+                                        Keeper::Nobody)};
   return 0;
 }
 
@@ -278,6 +298,11 @@ int checkGradientPart(const Synthetic &stage, sluice_error *error) {
   const uint32_t part = stage.facts.optimizer_part;
   Content content = partContent(stage, Kind::Gradients, part);
   content.summed = stage.facts.reduced_ranks;
+  if (stage.facts.gradients_partitioned) {
+    content.rounds = stage.added;
+    content.seat = part;
+    return check(stage.state.gradients, content, error);
+  }
   return check(partOf(stage.state.gradients, part, stage.facts.gradient_parts),
                content, error);
 }
@@ -291,7 +316,42 @@ int checkGradients(const Synthetic &stage, const sluice_buffer &gradients,
   return check(parts.tied, tied, error) || check(parts.rest, rest, error);
 }
 
+/// Of a microbatch, where a part is kept alone.
+void fillAllParts(const Synthetic &stage, const sluice_buffer &gradients) {
+  const uint32_t parts = stage.facts.gradient_parts;
+  for (uint32_t part = 0; part < parts; ++part)
+    fill(partOf(gradients, part, parts),
+         partContent(stage, Kind::Gradients, part));
+}
+
+/// Checks all that was filled, then adds what is kept to its own place, as far
+/// as it is looked at.
+int addKept(Synthetic &stage, const sluice_buffer &gradients,
+            sluice_error *error) {
+  const uint32_t parts = stage.facts.gradient_parts;
+  for (uint32_t part = 0; part < parts; ++part)
+    if (check(partOf(gradients, part, parts),
+              partContent(stage, Kind::Gradients, part), error))
+      return 1;
+  const sluice_buffer own =
+      partOf(gradients, stage.facts.optimizer_part, parts);
+  auto *const sums = static_cast<float *>(own.data);
+  const auto *const kept =
+      static_cast<const float *>(stage.state.gradients.data);
+  visitParts(own.bytes, [&](uint64_t begin, uint64_t end) {
+    for (uint64_t i = begin / sizeof(float); i < end / sizeof(float); ++i)
+      sums[i] += kept[i];
+    return true;
+  });
+  ++stage.added;
+  return 0;
+}
+
 void fillGradients(const Synthetic &stage) {
+  if (stage.facts.gradients_partitioned) {
+    std::memset(stage.state.gradients.data, 0, stage.state.gradients.bytes);
+    return;
+  }
   for (uint32_t part = 0, parts = stage.facts.gradient_parts;
        parts > 1 && part < parts; ++part)
     fill(partOf(stage.state.gradients, part, parts),
@@ -317,6 +377,7 @@ int beginStep(void *instance, uint64_t, sluice_error *) {
   Synthetic &stage = self(instance);
   for (Keeper &keeper : stage.keepers)
     keeper = Keeper::Nobody;
+  stage.added = 0;
   if (stage.facts.reduced_ranks > 1)
     fillGradients(stage); // the last step has left a sum
   return 0;
@@ -409,6 +470,8 @@ int backwardInput(void *instance, const sluice_call *call,
     fill(call->input_gradients[i],
          {Kind::Gradient, facts.stage, facts.input_stages[i], call->step,
           call->microbatch});
+  if (facts.gradients_partitioned)
+    fillAllParts(stage, call->gradients);
   spend(start, facts.backward_input_seconds);
   return 0;
 }
@@ -424,6 +487,9 @@ int backwardWeight(void *instance, const sluice_call *call,
     if (check(call->kept, own(stage, kind, *call), error))
       return 1;
   }
+  if (stage.facts.gradients_partitioned &&
+      addKept(stage, call->gradients, error))
+    return 1;
   spend(start, stage.facts.backward_weight_seconds);
   return 0;
 }
