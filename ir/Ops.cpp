@@ -10,7 +10,7 @@ namespace {
 class OpTexts {
 public:
   constexpr OpTexts() {
-    while (!fill())
+    while (!fill() && factor < kSlots)
       ++factor;
   }
 
@@ -49,6 +49,15 @@ private:
 };
 
 constexpr OpTexts kOpTexts;
+static_assert(
+    [] {
+      for (unsigned op = 0; op < kOpCount; ++op)
+        if (kOpTexts.find(kOps[op].text) != static_cast<Op>(op))
+          return false;
+      return true;
+    }(),
+    "two texts of Ops.def agree in length, first and last letter, or meet with "
+    "every factor: take more of their letters into slotOf()");
 
 } // namespace
 

@@ -3,13 +3,13 @@
 #include "ir/Diagnostics.h"
 #include "ir/Words.h"
 
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 namespace sluice {
 
-Status readTextFile(const std::string &name, std::string &text) {
-  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(
-      name, /*IsText=*/false, /*RequiresNullTerminator=*/false);
+static Status take(llvm::ErrorOr<std::unique_ptr<llvm::MemoryBuffer>> buffer,
+                   const std::string &name, std::string &text) {
   if (!buffer)
     return Status::input("cannot open '" + escaped(name) +
                          "': " + buffer.getError().message());
@@ -20,6 +20,21 @@ Status readTextFile(const std::string &name, std::string &text) {
                          ", a text at most " + number(kMostBytes));
   text = (*buffer)->getBuffer().str();
   return Status();
+}
+
+Status readTextFile(const std::string &name, std::string &text) {
+  llvm::sys::fs::file_status about;
+  if (!llvm::sys::fs::status(name, about) &&
+      (about.type() == llvm::sys::fs::file_type::character_file ||
+       about.type() == llvm::sys::fs::file_type::block_file))
+    return Status::input("'" + escaped(name) + "' is a device, not a file");
+  return take(llvm::MemoryBuffer::getFile(name, /*IsText=*/false,
+                                          /*RequiresNullTerminator=*/false),
+              name, text);
+}
+
+Status readStandardInput(std::string &text) {
+  return take(llvm::MemoryBuffer::getSTDIN(), "-", text);
 }
 
 } // namespace sluice

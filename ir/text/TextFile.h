@@ -8,9 +8,13 @@
 
 namespace sluice {
 
-/// Reads the file `name`, or standard input for "-". Refused is what cannot be
-/// opened, and what has more bytes than the places of a Diagnostics can count.
+/// Reads the file `name`. Refused is what cannot be opened, a device, which may
+/// have no end, and what has more bytes than the places of a Diagnostics can
+/// count.
 Status readTextFile(const std::string &name, std::string &text);
+
+/// The same of standard input.
+Status readStandardInput(std::string &text);
 
 } // namespace sluice
 

@@ -476,7 +476,7 @@ void nameFixes(const Plan &plan, const Options &options, bool all,
   }
   bool tried = all && !trials.isExhausted();
   if (tried)
-    result.advice = "no few changes of order mend the deadlocks";
+    result.advice = "found no few changes of order that mend the deadlocks";
   if (result.minBuffering)
     result.advice += (tried ? "; under buffered:" : "under buffered:") +
                      std::to_string(*result.minBuffering) + " there are none";

@@ -178,7 +178,7 @@ class Weights(ToolTest):
             return float(first), float(last)
 
         # A gradient of 8 terms differs by at most 7 roundings of 2**-24 of their sum, and a step by less than that of
-        # its learning rate: far below the 1e-4 of a loss of 5 that is allowed here.
+        # its learning rate: far below the 5e-4, a ten-thousandth of the loss, that is allowed here.
         for found, expected in zip(losses(2), losses(1)):
             self.assertAlmostEqual(found, expected, delta=5e-4)
 

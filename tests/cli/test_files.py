@@ -150,7 +150,15 @@ class Files(ToolTest):
     def test_devices_never_end(self):
         for command in ("check", "compile", "report", "run"):
             self.assertEqual(self.refused(1, command, "/dev/zero"),
-                             "error: '/dev/zero' is a device; '-' is standard input\n")
+                             "error: '/dev/zero' is a device, not a file\n")
+        spec = self.write("job.yaml", chain(schedule="{csv: /dev/zero}"))
+        self.assertIn(": error: '/dev/zero' is a device, not a file\n", self.refused(1, "report", spec))
+
+    def test_standard_input_is_no_schedule_of_a_spec(self):
+        done = sluice.run("report", "job.yaml", stdin="0F0,0B0\n", cwd=self.write(
+            "job.yaml", chain(schedule='{csv: "-"}')).parent)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("error: cannot open '-': No such file or directory\n", done.stderr)
 
     def test_a_schedule_csv_has_no_keys(self):
         self.assertEqual(self.refused(2, "report", "-", "--set", "pipeline.ranks=4", stdin="0F0,0B0\n"),

@@ -31,6 +31,9 @@ public:
   /// What else would mend the deadlocks, all of them; empty if nothing is
   /// known, or there are none.
   std::string onDeadlocks() const;
+  /// Whether what was told so far mends deadlocks by the place of a WAIT_SEND,
+  /// which `verify` knows nothing of.
+  bool movesWaits() const { return isMoveTold; }
 
 private:
   bool waitsForSends() const;

@@ -91,10 +91,9 @@ Status readInput(const std::string &name, Input &input) {
     input.kind = InputKind::Plan;
     return Status();
   }
-  if (isThere && (S_ISBLK(about.st_mode) || S_ISCHR(about.st_mode)))
-    return Status::input("'" + escaped(name) +
-                         "' is a device; '-' is standard input");
-  if (Status status = readTextFile(name, input.text); !status.ok())
+  Status status = name == "-" ? readStandardInput(input.text)
+                              : readTextFile(name, input.text);
+  if (!status.ok())
     return status;
   input.kind = kindOf(name, input.text);
   return Status();

@@ -69,7 +69,7 @@ public:
   /// What is told of all deadlocks together, once those told one by one are.
   std::vector<std::string> onDeadlocks() const {
     std::vector<std::string> notes;
-    if (!result.advice.empty())
+    if (!result.advice.empty() && !(advice && advice->movesWaits()))
       notes.push_back(result.advice);
     if (std::string more = advice ? advice->onDeadlocks() : ""; !more.empty())
       notes.push_back(std::move(more));
