@@ -170,9 +170,15 @@ TEST_CASE("wrong plans: of every wait that is dropped") {
     for (uint32_t wait = 0; wait < good.ranks[rank].waits.size(); ++wait) {
       const Plan plan = withoutWait(good, rank, wait);
       const verify::Result result = verify::verifyPlan(plan);
-      const Outcome outcome = runWrong(plan);
+      // On a loaded machine a host may see by chance that what nobody waits for
+      // has ended, before it goes on: then that run has no race.
+      constexpr int kTries = 5;
+      Outcome outcome = runWrong(plan);
+      const auto isSeen = [&] { return outcome.race || !outcome.status.ok(); };
+      for (int again = 1; again < kTries && !result.ok() && !isSeen(); ++again)
+        outcome = runWrong(plan);
       INFO("rank " << rank << ", wait " << wait << ": " << outcome.text);
-      CHECK((outcome.race || !outcome.status.ok()) == !result.ok());
+      CHECK(isSeen() == !result.ok());
       if (result.ok())
         continue;
       ++caught;
