@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 namespace sluice::verify {
 namespace {
@@ -144,19 +145,30 @@ private:
     for (Id s : stagesHere)
       if (Id k = stageState[s].unscattered; k != kNone)
         early.push_back({{r, 0}, s, k});
+    std::stable_sort(early.begin(), early.end(),
+                     [](const Early &a, const Early &b) {
+                       return std::tie(a.stage, a.microbatch) <
+                              std::tie(b.stage, b.microbatch);
+                     });
+    Id missingStage = kNone, missing = kNone; // told once
     for (const auto &[place, stage, microbatch] : early) {
+      if (stage == missingStage && microbatch == missing)
+        continue;
       const std::string sum =
           opName(Op::ReduceScatterMicrobatch, stage, microbatch);
       if (scatteredOn.empty() ||
-          scatteredOn[size_t(stage) * plan.microbatches + microbatch] != r)
+          scatteredOn[size_t(stage) * plan.microbatches + microbatch] != r) {
+        missingStage = stage;
+        missing = microbatch;
         tell(FindingKind::Missing, OpPlace{r, 0},
              sum + " is missing on rank " + std::to_string(r) + ": stage " +
                  std::to_string(stage) +
                  " keeps a part of its gradients between microbatches");
-      else
+      } else {
         tell(FindingKind::Order, place,
              nameOf(opAt(plan, place)) + " stands before " + sum +
                  ", whose sum it goes on with");
+      }
     }
     early.clear();
   }

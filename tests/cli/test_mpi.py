@@ -114,6 +114,7 @@ class Weights(Training):
 
     def test_four_processes_with_the_gradients_in_two_parts(self):
         self.check_same(4, ranks=2, replicas="2, zero: 2")
+        self.check_same(4, ranks=2, schedule="zb-v", chunks=2, replicas="2, zero: 2")
 
     def test_goes_on_from_a_checkpoint_of_other_processes(self):
         whole, here = self.folder / "whole", self.folder / "here"
