@@ -160,7 +160,7 @@ static Status checkParts(const Plan &plan) {
           "checkpoints have the optimizer of a stage whole, but that of "
           "stage " +
           std::to_string(stage) + " is in " + std::to_string(parts) +
-          " parts (pipeline.zero 1); run it without --checkpoint-dir");
+          " parts (pipeline.zero); run it without --checkpoint-dir");
   return {};
 }
 

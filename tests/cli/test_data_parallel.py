@@ -147,10 +147,12 @@ class Weights(ToolTest):
                     self.assertEqual(trained("3, zero: 1"), trained("3"))
 
     def test_checkpoints_of_parts_are_refused(self):
-        spec = GPT.format(ranks=1, chunks=1, microbatches=4, schedule="1f1b", replicas="2, zero: 1", groups=1,
-                          data=self.data, tied="false")
-        error = self.refused(1, "run", "-", f"--checkpoint-dir={self.folder / 'kept'}", stdin=spec)
-        self.assertIn("error: checkpoints have the optimizer of a stage whole, but that of stage 0 is in 2 parts", error)
+        for zero in 1, 2:
+            spec = GPT.format(ranks=1, chunks=1, microbatches=4, schedule="1f1b", replicas=f"2, zero: {zero}", groups=1,
+                              data=self.data, tied="false")
+            error = self.refused(1, "run", "-", f"--checkpoint-dir={self.folder / 'kept'}", stdin=spec)
+            self.assertIn("error: checkpoints have the optimizer of a stage whole, but that of stage 0 is in 2 parts "
+                          "(pipeline.zero); run it without --checkpoint-dir", error)
 
     def test_gradients_in_parts_of_one_microbatch(self):
         """With zero 2 a replica keeps a part of the gradients; of one microbatch each, the sums are the same."""
