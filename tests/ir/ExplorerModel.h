@@ -388,16 +388,8 @@ protected:
     case BufferKind::Saved:
       tooSmall |= storedAt(m) < bytes.activation;
       return {tag(buffer.kind, s, k), tag(buffer.kind, s, k)};
-    case BufferKind::Kept: {
-      bool alone =
-          each.op == Op::BackwardWeight ||
-          ((each.op == Op::Forward || isCopy(each.op)) &&
-           plan.stages[s].recomputePolicy == RecomputePolicy::Selective);
-      tooSmall |= alone && buffer.bytes < bytes.keptForWeight;
-      int before = each.op == Op::BackwardWeight;
-      int after = each.op == Op::BackwardInput;
-      return {tag(buffer.kind, s, k, before), tag(buffer.kind, s, k, after)};
-    }
+    case BufferKind::Kept:
+      return kept(each, buffer);
     case BufferKind::Offloaded: {
       Bytes moved = 0;
       for (auto [kind, size] : piecesOf(m))
@@ -425,6 +417,19 @@ protected:
     }
     }
     return {kAny, kSame};
+  }
+
+  std::pair<int, int> kept(const PlanOp &each, const Buffer &buffer) {
+    const Stage &stage = plan.stages[each.stage];
+    bool alone = each.op == Op::BackwardWeight ||
+                 ((each.op == Op::Forward || isCopy(each.op)) &&
+                  stage.recomputePolicy == RecomputePolicy::Selective);
+    tooSmall |= alone && buffer.bytes < stage.bytes.keptForWeight;
+    auto holds = [&](int step) {
+      return tag(buffer.kind, each.stage, each.microbatch, step);
+    };
+    return {holds(each.op == Op::BackwardWeight),
+            holds(each.op == Op::BackwardInput)};
   }
 
   /// What the operand of an ADD_G should hold: the sums of the other copies, in

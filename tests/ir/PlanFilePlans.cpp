@@ -53,6 +53,24 @@ static Stage secondStage() {
   return stage;
 }
 
+/// One of each kind.
+static std::vector<Buffer> firstBuffers() {
+  return {{0, 22, 0, BufferKind::Parameters},
+          {256, 44, 0, BufferKind::Gradients},
+          {512, 132, 0, BufferKind::Optimizer},
+          {768, 70, kNone, BufferKind::Workspace},
+          {1024, 1000, 0, BufferKind::Saved},
+          {2048, 300, 0, BufferKind::Kept},
+          {2560, 600, 0, BufferKind::Activation},
+          {3328, 700, 0, BufferKind::Gradient},
+          {2560, 44, 0, BufferKind::CopyGradients},
+          {3328, 44, 0, BufferKind::TiedGradients},
+          {2048, 90, 0, BufferKind::Checkpoint},
+          {3840, 24, kNone, BufferKind::Norms},
+          {256, 400, 0, BufferKind::Offloaded},
+          {1024, 44, 0, BufferKind::WholeGradients}};
+}
+
 Plan smallPlan() {
   Plan plan;
   plan.model = "small model";
@@ -77,20 +95,7 @@ Plan smallPlan() {
   a.streams = {"compute", "to 1", "from-1"};
   a.arenaBytes = 4096;
   a.hostArenaBytes = 768;
-  a.buffers = {{0, 22, 0, BufferKind::Parameters},
-               {256, 44, 0, BufferKind::Gradients},
-               {512, 132, 0, BufferKind::Optimizer},
-               {768, 70, kNone, BufferKind::Workspace},
-               {1024, 1000, 0, BufferKind::Saved},
-               {2048, 300, 0, BufferKind::Kept},
-               {2560, 600, 0, BufferKind::Activation},
-               {3328, 700, 0, BufferKind::Gradient},
-               {2560, 44, 0, BufferKind::CopyGradients},
-               {3328, 44, 0, BufferKind::TiedGradients},
-               {2048, 90, 0, BufferKind::Checkpoint},
-               {3840, 24, kNone, BufferKind::Norms},
-               {256, 400, 0, BufferKind::Offloaded},
-               {1024, 44, 0, BufferKind::WholeGradients}};
+  a.buffers = firstBuffers();
   const Access read = Access::Read, write = Access::Write,
                update = Access::Update;
   add(a, Op::Forward, 0, 2,

@@ -100,12 +100,12 @@ Actions CsvTrial::actions() const {
   return changed;
 }
 
-std::optional<verify::Result>
-proveActions(const CsvSchedule &csv, const Actions &actions, bool remedies) {
+std::optional<verify::Result> proveActions(const CsvSchedule &csv,
+                                           const Actions &actions) {
   Diagnostics faults;
   std::optional<Plan> plan = planOfActions(actions, csv.lines, {}, faults);
   verify::Options options = csv.proved;
-  options.remedies = remedies;
+  options.remedies = false;
   return plan ? std::optional(verify::verifyPlan(*plan, options))
               : std::nullopt;
 }

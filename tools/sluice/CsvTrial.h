@@ -45,10 +45,9 @@ private:
 };
 
 /// What is found in the file `csv` with other actions; none if they cannot be
-/// made a plan. `remedies` as in verify::Options.
+/// made a plan. No remedies are looked for.
 std::optional<verify::Result> proveActions(const CsvSchedule &csv,
-                                           const Actions &actions,
-                                           bool remedies = false);
+                                           const Actions &actions);
 
 } // namespace sluice
 
